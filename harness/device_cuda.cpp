@@ -1,0 +1,215 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "harness/device.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <cmath>
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include "cuda/common/error.h"
+#include "cuda/device.h"
+#include "harness/cuda_timing.h"
+#include "k3/error.h"
+
+namespace k3::harness {
+namespace {
+
+constexpr std::size_t kGuardBytes = 256;
+constexpr std::byte kGuardByte{0xC3};
+
+Device current_device() {
+  int index = 0;
+  K3_CUDA_CHECK(cudaGetDevice(&index));
+  return {DeviceKind::kCuda, index};
+}
+
+std::size_t round_up(std::size_t bytes) {
+  return (bytes + kGuardBytes - 1) / kGuardBytes * kGuardBytes;
+}
+
+/// Where the storages of a bundle stand in one block of device memory: each on a multiple of 256
+/// bytes, with at least 256 guard bytes before and after it.
+class Layout {
+ public:
+  explicit Layout(const Bundle& bundle) {
+    for (const auto& [name, tensor] : bundle.tensors)
+      if (tensor.defined()) {
+        parts_.push_back({name, total_, tensor.storage_bytes()});
+        total_ += round_up(tensor.storage_bytes()) + kGuardBytes;
+      }
+  }
+
+  [[nodiscard]] std::size_t offset(const std::string& name) const {
+    return std::find_if(parts_.begin(), parts_.end(), [&](const Part& p) { return p.name == name; })
+        ->offset;
+  }
+  [[nodiscard]] std::size_t total_bytes() const { return total_; }
+
+  /// The whole block as it is before the call: storages, and guard bytes everywhere else.
+  [[nodiscard]] std::vector<std::byte> image(const Bundle& bundle) const {
+    std::vector<std::byte> bytes(total_, kGuardByte);
+    for (const auto& [name, tensor] : bundle.tensors)
+      if (tensor.defined() && tensor.storage_bytes() > 0)
+        std::memcpy(bytes.data() + offset(name), tensor.storage(), tensor.storage_bytes());
+    return bytes;
+  }
+
+  /// Copies the storages back. @throws Error naming the tensor beside which a guard byte has
+  /// changed.
+  void read_back(const std::vector<std::byte>& bytes, Bundle& bundle) const {
+    std::size_t guard_begin = 0;
+    std::string before = "the first tensor";
+    for (const Part& part : parts_) {
+      check_guard(bytes, guard_begin, part.offset, before, part.name);
+      guard_begin = part.offset + part.bytes;
+      before = part.name;
+    }
+    check_guard(bytes, guard_begin, total_, before, "the end");
+    for (auto& [name, tensor] : bundle.tensors)
+      if (tensor.defined() && tensor.storage_bytes() > 0)
+        std::memcpy(tensor.storage(), bytes.data() + offset(name), tensor.storage_bytes());
+  }
+
+  /// The call over a block that starts at `base`.
+  [[nodiscard]] Call call(const Bundle& bundle, std::byte* base, Device device) const {
+    Call call;
+    call.scalars = bundle.scalars;
+    for (const auto& [name, tensor] : bundle.tensors)
+      if (tensor.defined()) call.tensors[name] = tensor.view_at(base + offset(name), device);
+    return call;
+  }
+
+ private:
+  struct Part {
+    std::string name;
+    std::size_t offset;
+    std::size_t bytes;
+  };
+
+  static void check_guard(const std::vector<std::byte>& bytes, std::size_t begin, std::size_t end,
+                          const std::string& before, const std::string& after) {
+    for (std::size_t i = begin; i < end; ++i)
+      if (bytes[i] != kGuardByte)
+        throw Error(fmt::format(
+            "stray write in device memory: {} bytes past the end of {}, {} bytes ahead of {}",
+            i - begin, before, end - i, after));
+  }
+
+  std::vector<Part> parts_;
+  std::size_t total_ = kGuardBytes;
+};
+
+/// Scratch memory of exactly the bytes asked for, with guard bytes on both sides.
+class GuardedWorkspace {
+ public:
+  explicit GuardedWorkspace(std::size_t bytes) : bytes_(bytes), block_(bytes + 2 * kGuardBytes) {
+    K3_CUDA_CHECK(cudaMemset(block_.data(), static_cast<int>(kGuardByte), bytes + 2 * kGuardBytes));
+  }
+  [[nodiscard]] Workspace get() const {
+    return bytes_ == 0 ? Workspace{} : Workspace{block_.data() + kGuardBytes, bytes_};
+  }
+  /// @throws Error where a guard byte has changed.
+  void check() const {
+    std::array<std::byte, kGuardBytes> guard;
+    for (const std::size_t begin : {std::size_t{0}, kGuardBytes + bytes_}) {
+      K3_CUDA_CHECK(
+          cudaMemcpy(guard.data(), block_.data() + begin, kGuardBytes, cudaMemcpyDeviceToHost));
+      if (std::any_of(guard.begin(), guard.end(), [](std::byte b) { return b != kGuardByte; }))
+        throw Error(fmt::format("stray write in device memory {} the workspace",
+                                begin == 0 ? "before" : "behind"));
+    }
+  }
+
+ private:
+  std::size_t bytes_;
+  CudaBuffer block_;
+};
+
+ExecContext context_on(cudaStream_t stream) {
+  ExecContext ctx;
+  ctx.backend = Backend::kCuda;
+  ctx.stream = stream;
+  return ctx;
+}
+
+}  // namespace
+
+const char* cuda_unusable() {
+  static const std::string reason = [] {
+    std::string why;
+    const auto devices = cuda_devices(&why);
+    if (devices.empty()) return why;
+    const bool has_image = std::any_of(devices.begin(), devices.end(),
+                                       [](const CudaDeviceInfo& info) { return info.has_image; });
+    return has_image ? std::string() : "this build holds no code for " + devices.front().name;
+  }();
+  return reason.empty() ? nullptr : reason.c_str();
+}
+
+double run_once_on_device(const Driver& driver, Bundle& bundle, const RunOptions&) {
+  const Device device = current_device();
+  const Layout layout(bundle);
+  std::vector<std::byte> image = layout.image(bundle);
+  const CudaBuffer block(image.size());
+  K3_CUDA_CHECK(cudaMemcpy(block.data(), image.data(), image.size(), cudaMemcpyHostToDevice));
+  const Call call = layout.call(bundle, block.data(), device);
+
+  const CudaStream stream;
+  ExecContext ctx = context_on(stream.get());
+  const GuardedWorkspace workspace(driver.workspace_size(call, ctx));
+  ctx.workspace = workspace.get();
+  K3_CUDA_CHECK(cudaDeviceSynchronize());
+
+  const auto begin = std::chrono::steady_clock::now();
+  driver.run(call, ctx);
+  K3_CUDA_CHECK(cudaStreamSynchronize(stream.get()));
+  const std::chrono::duration<double, std::micro> elapsed =
+      std::chrono::steady_clock::now() - begin;
+
+  workspace.check();
+  K3_CUDA_CHECK(cudaMemcpy(image.data(), block.data(), image.size(), cudaMemcpyDeviceToHost));
+  layout.read_back(image, bundle);
+  return elapsed.count();
+}
+
+Timing time_op_on_device(const Driver& driver, const BenchShape& shape, const RunOptions&) {
+  const Device device = current_device();
+  const Bundle bundle = shape.make();
+  const Layout layout(bundle);
+  ExecContext ctx = context_on(nullptr);
+
+  // A set is cold again once the others have moved four times the L2 through it.
+  constexpr double kMaxSets = 8000;
+  const auto cold_bytes = 4.0 * static_cast<double>(cuda::properties(device.index).l2_bytes);
+  std::size_t free_bytes = 0;
+  std::size_t total_bytes = 0;
+  K3_CUDA_CHECK(cudaMemGetInfo(&free_bytes, &total_bytes));
+  const double set_bytes = static_cast<double>(layout.total_bytes());
+  const double fitting = std::max(1.0, 0.8 * static_cast<double>(free_bytes) / set_bytes);
+  const double wanted = std::max(2.0, std::ceil(cold_bytes / driver.cost(bundle).bytes) + 1);
+  const int num_sets = static_cast<int>(std::min({wanted, fitting, kMaxSets}));
+
+  const CudaBuffer block(layout.total_bytes() * static_cast<std::size_t>(num_sets));
+  const std::vector<std::byte> image = layout.image(bundle);
+  K3_CUDA_CHECK(cudaMemcpy(block.data(), image.data(), image.size(), cudaMemcpyHostToDevice));
+  for (int set = 1; set < num_sets; ++set)
+    K3_CUDA_CHECK(cudaMemcpyAsync(block.data() + image.size() * static_cast<std::size_t>(set),
+                                  block.data(), image.size(), cudaMemcpyDeviceToDevice, nullptr));
+  ctx.workspace.bytes = driver.workspace_size(layout.call(bundle, block.data(), device), ctx);
+  const CudaBuffer workspace(ctx.workspace.bytes);
+  if (ctx.workspace.bytes > 0) ctx.workspace.data = workspace.data();
+  K3_CUDA_CHECK(cudaDeviceSynchronize());
+
+  return time_in_graphs(num_sets, [&](int set, cudaStream_t stream) {
+    ctx.stream = stream;
+    std::byte* base = block.data() + image.size() * static_cast<std::size_t>(set);
+    driver.run(layout.call(bundle, base, device), ctx);
+  });
+}
+
+}  // namespace k3::harness

@@ -1,0 +1,19 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "harness/driver.h"
+#include "harness/ops/ops.h"
+
+namespace k3::harness {
+
+std::span<const Driver* const> drivers() {
+  static const Driver* const all[] = {&kda_prefill_driver(), &kda_fused_decode_driver(),
+                                      &situ_and_mul_driver()};
+  return all;
+}
+
+const Driver* find_driver(std::string_view name) {
+  for (const Driver* driver : drivers())
+    if (name == driver->name) return driver;
+  return nullptr;
+}
+
+}  // namespace k3::harness

@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cmath>
+#include <cstdint>
+#include <numbers>
+#include <vector>
+
+#include "harness/tensor.h"
+
+/// Makers of test and bench inputs. The same seed gives the same values on every machine.
+namespace k3::harness {
+
+/// SplitMix64 with uniform and normal draws.
+class Random {
+ public:
+  explicit Random(std::uint64_t seed) : state_(seed) {}
+
+  std::uint64_t next() {
+    std::uint64_t z = (state_ += 0x9E3779B97F4A7C15ULL);
+    z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9ULL;
+    z = (z ^ (z >> 27)) * 0x94D049BB133111EBULL;
+    return z ^ (z >> 31);
+  }
+  double uniform(double low = 0.0, double high = 1.0) {
+    return low + (high - low) * static_cast<double>(next() >> 11) * 0x1p-53;
+  }
+  double normal() {
+    const double radius = std::sqrt(-2.0 * std::log(1.0 - uniform()));
+    return radius * std::cos(2.0 * std::numbers::pi * uniform());
+  }
+
+ private:
+  std::uint64_t state_;
+};
+
+template <class Draw>
+Tensor filled(DType dtype, std::vector<std::int64_t> shape, Draw draw) {
+  Tensor tensor = Tensor::dense(dtype, std::move(shape));
+  const std::int64_t n = tensor.numel();
+  for (std::int64_t i = 0; i < n; ++i) tensor.set(i, draw());
+  return tensor;
+}
+
+inline Tensor normal(Random& random, DType dtype, std::vector<std::int64_t> shape,
+                     double deviation = 1.0, double mean = 0.0) {
+  return filled(dtype, std::move(shape), [&] { return mean + deviation * random.normal(); });
+}
+
+inline Tensor uniform(Random& random, DType dtype, std::vector<std::int64_t> shape, double low,
+                      double high) {
+  return filled(dtype, std::move(shape), [&] { return random.uniform(low, high); });
+}
+
+inline Tensor constant(DType dtype, std::vector<std::int64_t> shape, double value) {
+  return filled(dtype, std::move(shape), [&] { return value; });
+}
+
+inline Tensor integers(DType dtype, const std::vector<std::int64_t>& values) {
+  Tensor tensor = Tensor::dense(dtype, {static_cast<std::int64_t>(values.size())});
+  for (std::size_t i = 0; i < values.size(); ++i)
+    tensor.set(static_cast<std::int64_t>(i), static_cast<double>(values[i]));
+  return tensor;
+}
+
+/// An output to be written: dense, every byte 0xFF, which reads as NaN in every float type.
+inline Tensor poisoned(DType dtype, std::vector<std::int64_t> shape) {
+  Tensor tensor = Tensor::dense(dtype, std::move(shape));
+  tensor.fill_bytes(std::byte{0xFF});
+  return tensor;
+}
+
+/// The same values under other strides.
+inline Tensor restrided(const Tensor& tensor, std::vector<std::int64_t> strides,
+                        std::int64_t offset = 0) {
+  Tensor result = Tensor::strided(tensor.dtype(), tensor.shape(), std::move(strides), offset);
+  const std::int64_t n = tensor.numel();
+  for (std::int64_t i = 0; i < n; ++i) result.set(i, tensor.get(i));
+  return result;
+}
+
+}  // namespace k3::harness

@@ -1,0 +1,131 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "k3/ops/kda_fused_decode.h"
+
+#include "harness/inputs.h"
+#include "harness/ops/ops.h"
+#include "k3/error.h"
+#include "oracle/oracle.h"
+
+namespace k3::harness {
+namespace {
+
+constexpr const char* kOp = "kda_fused_decode";
+constexpr std::int64_t kD = 128;
+constexpr ArgSpec kArgs[] = {
+    {"mixed_qkv", Role::kInput},
+    {"conv_states", Role::kInPlace},
+    {"conv_weight", Role::kInput},
+    {"conv_bias", Role::kInput, true},
+    {"g", Role::kInput},
+    {"beta", Role::kInput},
+    {"A_log", Role::kInput, true},
+    {"dt_bias", Role::kInput, true},
+    {"onorm_gate", Role::kInput, true},
+    {"onorm_weight", Role::kInput, true},
+    {"state", Role::kInPlace},
+    {"state_indices", Role::kInput},
+    {"out", Role::kOutput},
+};
+constexpr const char* kScalars[] = {"scale",      "lower_bound", "eps_o",
+                                    "round_conv", "round_o",     "null_index"};
+
+Rounding rounding(const Call& call, const char* name, Rounding fallback) {
+  const std::string text = scalar_text(call, name, "");
+  if (text.empty()) return fallback;
+  if (text == "bf16") return Rounding::kBF16;
+  if (text == "f32") return Rounding::kF32;
+  throw ContractError(kOp, name, "must be bf16 or f32", text);
+}
+
+KdaFusedDecodeArgs to_args(const Call& call) {
+  KdaFusedDecodeArgs args;
+  args.mixed_qkv = call.tensor("mixed_qkv");
+  args.conv_states = call.tensor("conv_states");
+  args.conv_weight = call.tensor("conv_weight");
+  args.conv_bias = call.tensor("conv_bias");
+  args.g = call.tensor("g");
+  args.beta = call.tensor("beta");
+  args.A_log = call.tensor("A_log");
+  args.dt_bias = call.tensor("dt_bias");
+  args.onorm_gate = call.tensor("onorm_gate");
+  args.onorm_weight = call.tensor("onorm_weight");
+  args.state = call.tensor("state");
+  args.state_indices = call.tensor("state_indices");
+  args.out = call.tensor("out");
+  args.scale = scalar_float(kOp, call, "scale");
+  args.lower_bound = scalar_float(kOp, call, "lower_bound");
+  args.eps_o = scalar_float(kOp, call, "eps_o", args.eps_o);
+  args.round_conv = rounding(call, "round_conv", args.round_conv);
+  args.round_o = rounding(call, "round_o", args.round_o);
+  args.null_index = scalar_int(kOp, call, "null_index", args.null_index);
+  return args;
+}
+
+void add_outputs(Bundle& bundle, std::span<const std::string>) {
+  if (bundle.tensors.contains("out") || !bundle.tensors.contains("g")) return;
+  bundle.tensors["out"] = poisoned(DType::kBF16, bundle.tensors.at("g").shape());
+}
+
+void run(const Call& call, const ExecContext& ctx) { kda_fused_decode(to_args(call), ctx); }
+void run_oracle(const Call& call) { oracle::kda_fused_decode(to_args(call)); }
+std::size_t workspace_size(const Call& call, const ExecContext& ctx) {
+  return kda_fused_decode_workspace_size(to_args(call), ctx);
+}
+
+/// Of the pools only the slots in use count, read and written.
+Cost cost(const Bundle& bundle) {
+  const auto& beta = bundle.tensors.at("beta").shape();
+  const auto heads = static_cast<double>(beta[0] * beta[1]);
+  const auto state_size = static_cast<double>(size_of(bundle.tensors.at("state").dtype()));
+  const double state = 2.0 * kD * kD * state_size;
+  const double window = 2.0 * 3 * 3 * kD * 2;
+  const double vectors = (3 + 1 + 1 + 1) * kD * 2.0 + 2;
+  return {.bytes = heads * (state + window + vectors), .flops = heads * 7.0 * kD * kD};
+}
+
+/// B requests of a K3 layer on the B slots of a pool, in shuffled order.
+BenchShape bench_shape(std::int64_t B, std::int64_t H) {
+  return {{{"B", B}, {"H", H}}, [=] {
+            Random random(5);
+            Bundle b;
+            const std::int64_t segment = H * kD;
+            std::vector<std::int64_t> slots;
+            for (std::int64_t n = 0; n < B; ++n) slots.push_back((n * 7919) % B);
+            b.tensors["mixed_qkv"] = normal(random, DType::kBF16, {B, 3 * segment});
+            b.tensors["conv_states"] = normal(random, DType::kBF16, {B, 3, 3 * segment});
+            b.tensors["conv_weight"] = normal(random, DType::kF32, {4, 3 * segment}, 0.3);
+            b.tensors["g"] = normal(random, DType::kBF16, {B, segment});
+            b.tensors["beta"] = normal(random, DType::kBF16, {B, H});
+            b.tensors["A_log"] = uniform(random, DType::kF32, {H}, 0.0, 1.0);
+            b.tensors["dt_bias"] = normal(random, DType::kF32, {segment});
+            b.tensors["onorm_gate"] = normal(random, DType::kBF16, {B, segment});
+            b.tensors["onorm_weight"] = normal(random, DType::kF32, {kD}, 0.1, 1.0);
+            b.tensors["state"] = normal(random, DType::kF32, {B, H, kD, kD});
+            b.tensors["state_indices"] = integers(DType::kI32, slots);
+            b.tensors["out"] = poisoned(DType::kBF16, {B, segment});
+            b.scalars = {{"lower_bound", "-5"}};
+            return b;
+          }};
+}
+
+std::vector<BenchShape> bench_shapes(Level level) {
+  std::vector<BenchShape> shapes = {bench_shape(1, 12), bench_shape(64, 12)};
+  if (level == Level::kQuick) return shapes;
+  for (std::int64_t B : {8, 32, 128}) shapes.push_back(bench_shape(B, 12));
+  if (level == Level::kK3) return shapes;
+  for (std::int64_t H : {3, 6, 24, 48, 96}) shapes.push_back(bench_shape(8, H));
+  return shapes;
+}
+
+}  // namespace
+
+const Driver& kda_fused_decode_driver() {
+  static constexpr Driver driver = {kOp,          kArgs,
+                                    kScalars,     add_outputs,
+                                    run,          workspace_size,
+                                    run_oracle,   kda_fused_decode_cases,
+                                    bench_shapes, cost};
+  return driver;
+}
+
+}  // namespace k3::harness

@@ -1,0 +1,178 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "k3/ops/kda_prefill.h"
+
+#include <algorithm>
+
+#include "harness/inputs.h"
+#include "harness/ops/ops.h"
+#include "k3/error.h"
+#include "oracle/oracle.h"
+
+namespace k3::harness {
+namespace {
+
+constexpr const char* kOp = "kda_prefill";
+constexpr std::int64_t kD = 128;
+constexpr ArgSpec kArgs[] = {
+    {"q", Role::kInput},
+    {"k", Role::kInput},
+    {"v", Role::kInput},
+    {"g", Role::kInput},
+    {"beta", Role::kInput},
+    {"A_log", Role::kInput, true},
+    {"dt_bias", Role::kInput, true},
+    {"cu_seqlens", Role::kInput, true},
+    {"initial_state", Role::kInput, true},
+    {"state_indices", Role::kInput, true},
+    {"track_chunk_idx", Role::kInput, true},
+    {"out", Role::kOutput},
+    {"final_state", Role::kOutput, true},
+    {"chunk_states", Role::kOutput, true},
+    {"tracked_states", Role::kOutput, true},
+};
+constexpr const char* kScalars[] = {"scale",          "lower_bound",  "qk_l2norm",
+                                    "gate_in_kernel", "beta_sigmoid", "allow_neg_eigval",
+                                    "state_layout"};
+
+StateLayout layout_of(const Call& call) {
+  const std::string text = scalar_text(call, "state_layout", "N,HV,V,K");
+  if (text == "N,HV,V,K") return StateLayout::kVK;
+  if (text == "N,HV,K,V") return StateLayout::kKV;
+  throw ContractError(kOp, "state_layout", "must be N,HV,V,K or N,HV,K,V", text);
+}
+
+KdaPrefillArgs to_args(const Call& call) {
+  KdaPrefillArgs args;
+  args.q = call.tensor("q");
+  args.k = call.tensor("k");
+  args.v = call.tensor("v");
+  args.g = call.tensor("g");
+  args.beta = call.tensor("beta");
+  args.A_log = call.tensor("A_log");
+  args.dt_bias = call.tensor("dt_bias");
+  args.cu_seqlens = call.tensor("cu_seqlens");
+  args.initial_state = call.tensor("initial_state");
+  args.state_indices = call.tensor("state_indices");
+  args.track_chunk_idx = call.tensor("track_chunk_idx");
+  args.out = call.tensor("out");
+  args.final_state = call.tensor("final_state");
+  args.chunk_states = call.tensor("chunk_states");
+  args.tracked_states = call.tensor("tracked_states");
+  args.scale = scalar_float(kOp, call, "scale");
+  args.lower_bound = scalar_float(kOp, call, "lower_bound");
+  args.qk_l2norm = scalar_bool(kOp, call, "qk_l2norm", false);
+  args.gate_in_kernel = scalar_bool(kOp, call, "gate_in_kernel", false);
+  args.beta_sigmoid = scalar_bool(kOp, call, "beta_sigmoid", false);
+  args.allow_neg_eigval = scalar_bool(kOp, call, "allow_neg_eigval", false);
+  args.state_layout = layout_of(call);
+  return args;
+}
+
+std::int64_t num_sequences(const Bundle& bundle) {
+  const auto cu = bundle.tensors.find("cu_seqlens");
+  if (cu != bundle.tensors.end()) return std::max<std::int64_t>(cu->second.numel() - 1, 0);
+  return bundle.tensors.at("q").shape()[0];
+}
+
+/// out and final_state always; a pool's final_state starts as a copy of the pool, so that slots
+/// nobody names keep their values. tracked_states comes with its index tensor. chunk_states stands
+/// in the file where it is wanted.
+void add_outputs(Bundle& bundle, std::span<const std::string> wanted) {
+  auto& tensors = bundle.tensors;
+  if (!tensors.contains("q") || !tensors.contains("v")) return;
+  if (tensors.at("q").shape().size() != 4 || tensors.at("v").shape().size() != 4) return;
+  const std::int64_t N = num_sequences(bundle);
+  const std::int64_t HV = tensors.at("v").shape()[2];
+  const auto add = [&](const char* name, const auto& make) {
+    if (!tensors.contains(name)) tensors[name] = make();
+  };
+  add("out", [&] { return poisoned(DType::kBF16, tensors.at("v").shape()); });
+  add("final_state", [&] {
+    if (!tensors.contains("initial_state")) return poisoned(DType::kF32, {N, HV, kD, kD});
+    const Tensor& first = tensors.at("initial_state");
+    if (tensors.contains("state_indices")) return first.clone();
+    return poisoned(first.dtype(), first.shape());
+  });
+  if (tensors.contains("track_chunk_idx"))
+    add("tracked_states", [&] { return constant(DType::kF32, {N, HV, kD, kD}, 0.0); });
+  if (std::find(wanted.begin(), wanted.end(), "chunk_states") != wanted.end())
+    add("chunk_states", [&] {
+      const std::int64_t tokens = tensors.at("q").shape()[0] * tensors.at("q").shape()[1];
+      return constant(DType::kF32, {tokens / kKdaChunkTokens + N, HV, kD, kD}, 0.0);
+    });
+}
+
+void run(const Call& call, const ExecContext& ctx) { kda_prefill(to_args(call), ctx); }
+void run_oracle(const Call& call) { oracle::kda_prefill(to_args(call)); }
+std::size_t workspace_size(const Call& call, const ExecContext& ctx) {
+  return kda_prefill_workspace_size(to_args(call), ctx);
+}
+
+/// Bytes: every tensor of the call once. Useful work: decay, prediction, correction and read-out of
+/// the recurrence, 7 operations an element of the state, a token and a value head.
+Cost cost(const Bundle& bundle) {
+  Cost cost;
+  for (const ArgSpec& arg : kArgs) {
+    const auto found = bundle.tensors.find(arg.name);
+    if (found != bundle.tensors.end())
+      cost.bytes += static_cast<double>(found->second.numel()) *
+                    static_cast<double>(size_of(found->second.dtype()));
+  }
+  const auto& v = bundle.tensors.at("v").shape();
+  cost.flops = 7.0 * kD * kD * static_cast<double>(v[0] * v[1] * v[2]);
+  return cost;
+}
+
+/// A K3 layer's call: raw gate and beta logits, norms inside, fp32 state in and out.
+BenchShape bench_shape(std::vector<std::int64_t> lengths, std::int64_t H) {
+  std::int64_t T = 0;
+  std::vector<std::int64_t> cu = {0};
+  for (std::int64_t length : lengths) cu.push_back(T += length);
+  const auto N = static_cast<std::int64_t>(lengths.size());
+  return {{{"T", T}, {"H", H}, {"seqs", N}}, [=] {
+            Random random(3);
+            Bundle b;
+            for (const char* name : {"q", "k", "v", "g"})
+              b.tensors[name] = normal(random, DType::kBF16, {1, T, H, kD});
+            b.tensors["beta"] = normal(random, DType::kBF16, {1, T, H});
+            b.tensors["A_log"] = uniform(random, DType::kF32, {H}, 0.0, 1.0);
+            b.tensors["dt_bias"] = normal(random, DType::kF32, {H, kD});
+            b.tensors["cu_seqlens"] = integers(DType::kI32, cu);
+            b.tensors["initial_state"] = normal(random, DType::kF32, {N, H, kD, kD});
+            b.tensors["out"] = poisoned(DType::kBF16, {1, T, H, kD});
+            b.tensors["final_state"] = poisoned(DType::kF32, {N, H, kD, kD});
+            b.scalars = {{"lower_bound", "-5"},
+                         {"qk_l2norm", "1"},
+                         {"gate_in_kernel", "1"},
+                         {"beta_sigmoid", "1"}};
+            return b;
+          }};
+}
+
+std::vector<BenchShape> bench_shapes(Level level) {
+  std::vector<BenchShape> shapes = {bench_shape({2048}, 12),
+                                    bench_shape(std::vector<std::int64_t>(8, 256), 12)};
+  if (level == Level::kQuick) return shapes;
+  shapes.push_back(bench_shape({512}, 12));
+  shapes.push_back(bench_shape({8192}, 12));
+  shapes.push_back(bench_shape({1300, 547, 2048, 963, 271, 3063}, 12));
+  if (level == Level::kK3) return shapes;
+  shapes.push_back(bench_shape({1}, 12));
+  shapes.push_back(bench_shape(std::vector<std::int64_t>(256, 1), 12));
+  shapes.push_back(bench_shape({2048}, 96));
+  shapes.push_back(bench_shape({2048}, 1));
+  return shapes;
+}
+
+}  // namespace
+
+const Driver& kda_prefill_driver() {
+  static constexpr Driver driver = {kOp,          kArgs,
+                                    kScalars,     add_outputs,
+                                    run,          workspace_size,
+                                    run_oracle,   kda_prefill_cases,
+                                    bench_shapes, cost};
+  return driver;
+}
+
+}  // namespace k3::harness

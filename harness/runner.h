@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "harness/compare.h"
+#include "harness/driver.h"
+
+namespace k3::harness {
+
+enum class RunOn { kCpu, kCuda, kOracle };
+
+struct RunOptions {
+  RunOn on = RunOn::kCpu;
+  int threads = 0;
+  std::string variant;  ///< forced by name; empty = select() decides
+};
+
+/// Runs the op once over the bundle, in place: on CUDA the tensors travel to the device and back.
+/// The workspace is allocated here, to the byte. Returns microseconds of the call alone.
+double run_once(const Driver& driver, Bundle& bundle, const RunOptions& options);
+
+struct CaseResult {
+  std::string case_name;
+  std::string variant;
+  bool passed = false;
+  bool skipped = false;
+  std::string why;  ///< of a failure or a skip
+  std::vector<Comparison> comparisons;
+};
+
+/// One case on one variant against the oracle: outputs within tolerance, no stray write, and the
+/// same bits on a second run.
+CaseResult check_case(const Driver& driver, const Case& test_case, const RunOptions& options);
+
+struct Timing {
+  double median_us = 0;
+  double p10_us = 0;
+  double p90_us = 0;
+};
+
+/// Repeated runs of the op. `copies` sets of tensors are rotated, so that a set is cold again when
+/// its turn comes. CPU: wall clock per call. CUDA: graphs of 20 launches, time divided by 20.
+Timing time_op(const Driver& driver, const BenchShape& shape, const RunOptions& options);
+
+struct Ceilings {
+  double read_write_gbps = 0;   ///< in-place scale of a buffer past the caches, bytes read + written
+  double fma_gflops = 0;        ///< fp32 fused multiply-add, 2 per operation
+  double empty_launch_us = 0;   ///< CUDA: an empty kernel in a graph; 0 on the CPU
+};
+
+Ceilings measure_cpu_ceilings(int threads);
+
+}  // namespace k3::harness

@@ -1,0 +1,214 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "contract/checks.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <limits>
+
+namespace k3 {
+namespace {
+
+/// Views past this many bytes are refused, so that no later sum of offsets can overflow.
+constexpr __int128 kMaxSpanBytes = __int128{1} << 62;
+
+/// Bytes from the first to one past the last element.
+__int128 span_bytes(const ConstTensorView& t) {
+  if (t.numel() == 0) return 0;
+  __int128 last = 0;
+  for (int d = 0; d < t.rank; ++d) last += static_cast<__int128>(t.shape[d] - 1) * t.strides[d];
+  return (last + 1) * static_cast<__int128>(size_of(t.dtype));
+}
+
+/// A view as byte axes, largest stride first; axes of one element are dropped.
+struct ByteAxes {
+  struct Entry {
+    std::int64_t count;
+    std::int64_t stride;
+  };
+  std::array<Entry, kMaxRank> entries{};
+  int count = 0;
+  std::int64_t element = 0;
+
+  explicit ByteAxes(const ConstTensorView& t)
+      : element(static_cast<std::int64_t>(size_of(t.dtype))) {
+    for (int d = 0; d < t.rank; ++d)
+      if (t.shape[d] > 1) entries[count++] = {t.shape[d], t.strides[d] * element};
+    std::sort(entries.begin(), entries.begin() + count,
+              [](const Entry& x, const Entry& y) { return x.stride > y.stride; });
+  }
+
+  /// Bytes spanned by the axes from `first` on.
+  [[nodiscard]] std::int64_t span_from(int first) const {
+    std::int64_t span = element;
+    for (int i = first; i < count; ++i) span += (entries[i].count - 1) * entries[i].stride;
+    return span;
+  }
+};
+
+}  // namespace
+
+bool may_overlap(const ConstTensorView& a, const ConstTensorView& b) {
+  if (!a.defined() || !b.defined() || a.numel() == 0 || b.numel() == 0) return false;
+  if (!(a.device == b.device)) return false;
+  const ByteAxes axes_a(a);
+  const ByteAxes axes_b(b);
+  auto begin_a = static_cast<__int128>(reinterpret_cast<std::uintptr_t>(a.data));
+  auto begin_b = static_cast<__int128>(reinterpret_cast<std::uintptr_t>(b.data));
+  // Peel common outer strides: modulo the pitch, the two must not meet. Each step is exact as long
+  // as what is inside fits the pitch.
+  for (int i = 0;; ++i) {
+    const __int128 span_a = axes_a.span_from(i);
+    const __int128 span_b = axes_b.span_from(i);
+    if (begin_a + span_a <= begin_b || begin_b + span_b <= begin_a) return false;
+    if (i >= axes_a.count || i >= axes_b.count) return true;
+    const std::int64_t pitch = axes_a.entries[i].stride;
+    if (pitch == 0 || pitch != axes_b.entries[i].stride) return true;
+    const __int128 inner_a = axes_a.span_from(i + 1);
+    const __int128 inner_b = axes_b.span_from(i + 1);
+    if (inner_a > pitch || inner_b > pitch) return true;
+    // Bring b's residue into [0, pitch) after a's; a wrapped b would meet a's next repetition.
+    const __int128 offset = ((begin_b - begin_a) % pitch + pitch) % pitch;
+    if (offset + inner_b > pitch) return true;
+    begin_b = begin_a + offset;
+  }
+}
+
+void Contract::fail(const char* argument, const std::string& rule, const std::string& seen) const {
+  throw ContractError(op_, argument, rule, seen);
+}
+
+void Contract::present(const char* argument, const ConstTensorView& tensor) const {
+  require(tensor.defined(), argument, "must be given", "an absent tensor");
+}
+
+void Contract::tensor(const char* argument, const ConstTensorView& t,
+                      std::initializer_list<DType> dtypes, std::initializer_list<int> ranks) const {
+  if (!t.defined()) return;
+  if (std::find(dtypes.begin(), dtypes.end(), t.dtype) == dtypes.end()) {
+    std::string names;
+    for (DType d : dtypes) names += (names.empty() ? "" : " or ") + std::string(name_of(d));
+    fail(argument, "must be " + names, name_of(t.dtype));
+  }
+  if (std::find(ranks.begin(), ranks.end(), t.rank) == ranks.end() || t.rank > kMaxRank) {
+    std::string names;
+    for (int r : ranks) names += (names.empty() ? "" : " or ") + std::to_string(r);
+    fail(argument, "must have rank " + names, "rank " + std::to_string(t.rank));
+  }
+  __int128 numel = 1;
+  __int128 last = 1;
+  for (int d = 0; d < t.rank; ++d) {
+    require(t.shape[d] >= 0, argument, "must have no negative size", describe(t));
+    require(t.strides[d] >= 0, argument, "must have no negative stride", describe(t));
+    if (t.shape[d] > 0) last += static_cast<__int128>(t.shape[d] - 1) * t.strides[d];
+    numel *= t.shape[d];
+    require(numel < kMaxSpanBytes && last * 8 < kMaxSpanBytes, argument,
+            "must span less than 2^62 bytes", describe(t));
+  }
+  if (numel == 0) return;
+  require(t.data != nullptr, argument, "must have a pointer", "null");
+  const auto address = reinterpret_cast<std::uintptr_t>(t.data);
+  if (address % size_of(t.dtype) != 0)
+    fail(argument, fmt::format("must be aligned to its {}-byte element", size_of(t.dtype)),
+         fmt::format("address {:#x}", address));
+}
+
+void Contract::shape(const char* argument, const ConstTensorView& t,
+                     std::initializer_list<Axis> axes) const {
+  if (!t.defined()) return;
+  bool same = t.rank == static_cast<int>(axes.size());
+  std::string names;
+  std::string sizes;
+  int d = 0;
+  for (const Axis& axis : axes) {
+    same = same && t.shape[d] == axis.size;
+    names += (d > 0 ? ", " : "") + std::string(axis.name);
+    sizes += (d > 0 ? ", " : "") + std::to_string(axis.size);
+    ++d;
+  }
+  if (!same) fail(argument, fmt::format("must have shape [{}] = [{}]", names, sizes), describe(t));
+}
+
+void Contract::unit_last_stride(const char* argument, const ConstTensorView& t) const {
+  if (!t.defined() || t.rank == 0 || t.shape[t.rank - 1] < 2) return;
+  require(t.strides[t.rank - 1] == 1, argument, "must have unit stride along its last axis",
+          describe(t));
+}
+
+void Contract::dense_from(const char* argument, const ConstTensorView& t, int axis) const {
+  if (!t.defined()) return;
+  std::int64_t expected = 1;
+  for (int d = t.rank - 1; d >= axis; --d) {
+    if (t.shape[d] > 1 && t.strides[d] != expected)
+      fail(argument, fmt::format("must be dense from axis {} on", axis), describe(t));
+    expected *= t.shape[d];
+  }
+}
+
+void Contract::aligned(const char* argument, const ConstTensorView& t, std::size_t bytes) const {
+  if (!t.defined() || t.numel() == 0) return;
+  const auto address = reinterpret_cast<std::uintptr_t>(t.data);
+  if (address % bytes != 0)
+    fail(argument, fmt::format("must start at a multiple of {} bytes", bytes),
+         fmt::format("address {:#x}", address));
+  for (int d = 0; d + 1 < t.rank; ++d)
+    if (t.shape[d] > 1 && static_cast<std::size_t>(t.strides[d]) * size_of(t.dtype) % bytes != 0)
+      fail(argument, fmt::format("must have strides of multiples of {} bytes", bytes), describe(t));
+}
+
+void Contract::no_self_overlap(const char* argument, const ConstTensorView& t) const {
+  if (!t.defined() || t.numel() == 0) return;
+  const ByteAxes axes(t);
+  for (int i = 0; i < axes.count; ++i)
+    require(axes.entries[i].stride >= axes.span_from(i + 1), argument,
+            "is written, so no two of its elements may share memory", describe(t));
+}
+
+void Contract::no_overlap(const char* argument, const ConstTensorView& t,
+                          const char* other_argument, const ConstTensorView& other) const {
+  if (!may_overlap(t, other)) return;
+  const auto interval = [](const ConstTensorView& v) {
+    const auto begin = reinterpret_cast<std::uintptr_t>(v.data);
+    return fmt::format("[{:#x}, {:#x})", begin, begin + static_cast<std::uintptr_t>(span_bytes(v)));
+  };
+  fail(argument, fmt::format("must not overlap {}", other_argument),
+       fmt::format("{} and {}", interval(t), interval(other)));
+}
+
+void Contract::same_device(const char* argument, const ConstTensorView& t, Device device) const {
+  if (!t.defined() || t.device == device) return;
+  const auto text = [](Device d) {
+    return d.kind == DeviceKind::kCpu ? std::string("cpu") : fmt::format("cuda:{}", d.index);
+  };
+  fail(argument, "must be on " + text(device) + " like the other tensors", text(t.device));
+}
+
+void Contract::finite(const char* argument, float value) const {
+  require(std::isfinite(value), argument, "must be finite", std::to_string(value));
+}
+
+void Contract::negative(const char* argument, const float* value) const {
+  if (value == nullptr) return;
+  require(std::isfinite(*value) && *value < 0.0F, argument, "must be finite and below 0",
+          std::to_string(*value));
+}
+
+int Contract::small(const char* argument, const char* what, std::int64_t value) const {
+  require(value <= std::numeric_limits<int>::max(), argument, "must fit 31 bits",
+          fmt::format("{} = {}", what, value));
+  return static_cast<int>(value);
+}
+
+void no_overlaps(const Contract& contract, std::initializer_list<NamedTensor> written,
+                 std::initializer_list<NamedTensor> read) {
+  for (auto w = written.begin(); w != written.end(); ++w) {
+    for (auto other = w + 1; other != written.end(); ++other)
+      contract.no_overlap(w->name, w->tensor, other->name, other->tensor);
+    for (const NamedTensor& other : read)
+      contract.no_overlap(w->name, w->tensor, other.name, other.tensor);
+  }
+}
+
+}  // namespace k3

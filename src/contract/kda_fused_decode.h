@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+
+#include "core/bf16.h"
+#include "k3/ops/kda_fused_decode.h"
+
+namespace k3 {
+
+inline constexpr int kKdaHeadDim = 128;
+inline constexpr int kKdaConvWidth = 4;
+inline constexpr float kKdaL2Eps = 1e-6F;
+
+/// A checked call: what every backend receives. Strides are in elements; absent tensors are null.
+struct KdaFusedDecodeProblem {
+  int B = 0;
+  int H = 0;
+  std::int64_t num_slots = 0;
+
+  const bf16* mixed_qkv = nullptr;  ///< [B, 3*H*128]
+  std::int64_t mixed_qkv_stride = 0;
+  bf16* conv_states = nullptr;  ///< [slots, 3, 3*H*128]
+  std::int64_t conv_slot_stride = 0;
+  std::int64_t conv_tap_stride = 0;
+  const float* conv_weight = nullptr;   ///< [4, 3*H*128]
+  std::int64_t conv_weight_stride = 0;  ///< between taps
+  const float* conv_bias = nullptr;     ///< [3*H*128] or null
+  const bf16* g = nullptr;              ///< [B, H*128]
+  std::int64_t g_stride = 0;
+  const bf16* beta = nullptr;  ///< [B, H]
+  std::int64_t beta_stride = 0;
+  const float* A_log = nullptr;      ///< [H] or null: a = 1
+  const float* dt_bias = nullptr;    ///< [H*128] or null: 0
+  const bf16* onorm_gate = nullptr;  ///< [B, H*128] or null: no output norm
+  std::int64_t onorm_gate_stride = 0;
+  const float* onorm_weight = nullptr;  ///< [128]
+  void* state = nullptr;                ///< [slots, H, 128 (V), 128 (K)]
+  DType state_dtype = DType::kF32;
+  std::int64_t state_slot_stride = 0;
+  const std::int32_t* state_indices = nullptr;
+  std::int64_t state_indices_stride = 1;
+  bf16* out = nullptr;  ///< [B, H*128]
+  std::int64_t out_stride = 0;
+
+  float scale = 0.0F;
+  bool has_lower_bound = false;
+  float lower_bound = 0.0F;
+  float eps_o = 1e-5F;
+  Rounding round_conv = Rounding::kBF16;
+  Rounding round_o = Rounding::kF32;
+  std::int32_t null_index = -1;
+  Device device;
+};
+
+/// @throws ContractError
+KdaFusedDecodeProblem check(const KdaFusedDecodeArgs& args);
+
+}  // namespace k3

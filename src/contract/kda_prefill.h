@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+
+#include "contract/kda_fused_decode.h"
+#include "core/bf16.h"
+#include "k3/ops/kda_prefill.h"
+
+namespace k3 {
+
+/// [B, T, heads, 128]: element (b, t, h, d) is at b*batch + t*token + h*head + d.
+struct TokenStrides {
+  std::int64_t batch = 0;
+  std::int64_t token = 0;
+  std::int64_t head = 0;
+};
+
+/// A checked call: what every backend receives. Strides are in elements; absent tensors are null.
+struct KdaPrefillProblem {
+  int N = 0;            ///< sequences
+  int H = 0;            ///< q/k heads
+  int HV = 0;           ///< value heads, a multiple of H
+  std::int64_t T = 0;   ///< tokens of one batch row (packed: of all sequences)
+  bool packed = false;  ///< cu_seqlens given; else sequence n is batch row n, T tokens
+
+  const bf16* q = nullptr;
+  TokenStrides q_strides;
+  const bf16* k = nullptr;
+  TokenStrides k_strides;
+  const bf16* v = nullptr;
+  TokenStrides v_strides;
+  const void* g = nullptr;
+  DType g_dtype = DType::kBF16;
+  TokenStrides g_strides;
+  const void* beta = nullptr;
+  DType beta_dtype = DType::kBF16;
+  TokenStrides beta_strides;         ///< head stride 1
+  const float* A_log = nullptr;      ///< [HV] or null: a = 1
+  const float* dt_bias = nullptr;    ///< [HV*128] or null: 0
+  const void* cu_seqlens = nullptr;  ///< [N+1] i32 or i64, stride 1
+  DType cu_dtype = DType::kI32;
+
+  const void* initial_state = nullptr;  ///< [state_rows, HV, 128, 128] or null: zeros
+  std::int64_t initial_slot_stride = 0;
+  void* final_state = nullptr;  ///< same, or null: not wanted
+  std::int64_t final_slot_stride = 0;
+  DType state_dtype = DType::kF32;              ///< of both
+  std::int64_t state_rows = 0;                  ///< N, or slots of the pool
+  const std::int32_t* state_indices = nullptr;  ///< [N] or null: slot n
+  StateLayout state_layout = StateLayout::kVK;  ///< of all four states
+
+  bf16* out = nullptr;
+  TokenStrides out_strides;
+  void* chunk_states = nullptr;
+  DType chunk_dtype = DType::kF32;
+  std::int64_t chunk_row_stride = 0;
+  std::int64_t chunk_rows = 0;
+  const std::int32_t* track_chunk_idx = nullptr;  ///< [N]
+  float* tracked_states = nullptr;                ///< [N, HV, 128, 128]
+  std::int64_t tracked_row_stride = 0;
+
+  float scale = 0.0F;
+  bool has_lower_bound = false;
+  float lower_bound = 0.0F;
+  bool qk_l2norm = false;
+  bool gate_in_kernel = false;
+  bool beta_sigmoid = false;
+  bool allow_neg_eigval = false;
+  Device device;
+
+  /// First token and length of sequence n. Host memory only; the contract has checked the values.
+  [[nodiscard]] std::int64_t seq_begin(int n) const {
+    if (!packed) return 0;
+    return cu_dtype == DType::kI64 ? static_cast<const std::int64_t*>(cu_seqlens)[n]
+                                   : static_cast<const std::int32_t*>(cu_seqlens)[n];
+  }
+  [[nodiscard]] std::int64_t seq_length(int n) const {
+    return packed ? seq_begin(n + 1) - seq_begin(n) : T;
+  }
+  [[nodiscard]] std::int64_t batch_row(int n) const { return packed ? 0 : n; }
+};
+
+/// @throws ContractError
+KdaPrefillProblem check(const KdaPrefillArgs& args);
+
+}  // namespace k3

@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "contract/situ_and_mul.h"
+
+#include <fmt/format.h>
+
+#include "contract/checks.h"
+
+namespace k3 {
+namespace {
+
+/// Rows of a tensor whose leading axes fold into one.
+struct Rows {
+  std::int64_t count = 1;
+  std::int64_t stride = 0;
+};
+
+Rows fold_rows(const Contract& contract, const char* argument, const ConstTensorView& t) {
+  Rows rows;
+  for (int d = t.rank - 2; d >= 0; --d) {
+    if (t.shape[d] == 1) continue;
+    if (rows.count == 1)
+      rows.stride = t.strides[d];
+    else if (rows.count > 1 && t.strides[d] != rows.stride * rows.count)
+      contract.fail(argument, "must have leading axes that fold into rows of one stride",
+                    describe(t));
+    rows.count *= t.shape[d];
+  }
+  return rows;
+}
+
+}  // namespace
+
+SituAndMulProblem check(const SituAndMulArgs& args) {
+  const Contract contract("situ_and_mul");
+  const ConstTensorView& input = args.input;
+  const ConstTensorView out = args.out;
+
+  contract.present("input", input);
+  contract.present("out", out);
+  contract.tensor("input", input, {DType::kBF16}, {1, 2, 3, 4, 5, 6, 7, 8});
+  contract.tensor("out", out, {DType::kBF16}, {input.rank});
+  contract.same_device("out", out, input.device);
+
+  const std::int64_t width = input.shape[input.rank - 1];
+  contract.require(width % 2 == 0, "input", "must have an even last axis (gate | up)",
+                   describe(input));
+  for (int d = 0; d < input.rank; ++d) {
+    const std::int64_t expected = d + 1 < input.rank ? input.shape[d] : width / 2;
+    if (out.shape[d] != expected)
+      contract.fail("out", fmt::format("must be half as wide as input, {}", describe(input)),
+                    describe(out));
+  }
+  contract.unit_last_stride("input", input);
+  contract.unit_last_stride("out", out);
+
+  SituAndMulProblem problem;
+  const Rows in_rows = fold_rows(contract, "input", input);
+  const Rows out_rows = fold_rows(contract, "out", out);
+  contract.no_self_overlap("out", out);
+  contract.no_overlap("out", out, "input", input);
+  contract.finite("beta", args.beta);
+  contract.require(args.beta != 0.0F, "beta", "must not be 0", "0");
+  if (args.linear_beta) {
+    contract.finite("linear_beta", *args.linear_beta);
+    contract.require(*args.linear_beta != 0.0F, "linear_beta", "must not be 0", "0");
+  }
+
+  problem.num_rows = in_rows.count;
+  problem.D = width / 2;
+  problem.input = static_cast<const bf16*>(input.data);
+  problem.input_stride = in_rows.stride;
+  problem.out = static_cast<bf16*>(args.out.data);
+  problem.out_stride = out_rows.stride;
+  problem.beta = args.beta;
+  problem.has_linear_beta = args.linear_beta.has_value();
+  problem.linear_beta = args.linear_beta.value_or(0.0F);
+  problem.device = input.device;
+  return problem;
+}
+
+}  // namespace k3

@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+
+#include "core/bf16.h"
+#include "k3/ops/situ_and_mul.h"
+
+namespace k3 {
+
+/// A checked call: what every backend receives. Leading axes are folded into one row axis.
+struct SituAndMulProblem {
+  std::int64_t num_rows = 0;
+  std::int64_t D = 0;
+  const bf16* input = nullptr;  ///< row r: gate at r * input_stride, up D elements later
+  std::int64_t input_stride = 0;
+  bf16* out = nullptr;
+  std::int64_t out_stride = 0;
+  float beta = 4.0F;
+  bool has_linear_beta = false;
+  float linear_beta = 0.0F;
+  Device device;
+};
+
+/// @throws ContractError
+SituAndMulProblem check(const SituAndMulArgs& args);
+
+}  // namespace k3

@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cuda/device.h"
+
+#include <cuda_runtime_api.h>
+
+#include <map>
+#include <mutex>
+
+#include "cuda/common/error.h"
+
+namespace k3::cuda {
+namespace {
+
+CudaDeviceInfo read_properties(int device) {
+  cudaDeviceProp prop;
+  K3_CUDA_CHECK(cudaGetDeviceProperties(&prop, device));
+  CudaDeviceInfo info;
+  info.index = device;
+  info.name = prop.name;
+  info.arch = 10 * prop.major + prop.minor;
+  info.num_sms = prop.multiProcessorCount;
+  info.memory_bytes = prop.totalGlobalMem;
+  info.l2_bytes = static_cast<std::size_t>(prop.l2CacheSize);
+  info.pdl = prop.major >= 9;
+  return info;
+}
+
+}  // namespace
+
+const CudaDeviceInfo& properties(int device) {
+  static std::mutex mutex;
+  static std::map<int, CudaDeviceInfo> cache;
+  const std::lock_guard lock(mutex);
+  auto it = cache.find(device);
+  if (it == cache.end()) it = cache.emplace(device, read_properties(device)).first;
+  return it->second;
+}
+
+std::vector<CudaDeviceInfo> devices(std::string* why) {
+  int count = 0;
+  const cudaError_t error = cudaGetDeviceCount(&count);
+  if (error != cudaSuccess || count == 0) {
+    static_cast<void>(cudaGetLastError());
+    if (why != nullptr)
+      *why = error == cudaSuccess ? "the driver reports no CUDA device" : cudaGetErrorString(error);
+    return {};
+  }
+  std::vector<CudaDeviceInfo> infos;
+  for (int device = 0; device < count; ++device) infos.push_back(properties(device));
+  return infos;
+}
+
+}  // namespace k3::cuda

@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+#include <cstdint>
+#include <limits>
+
+#include "cuda/common/error.h"
+#include "cuda/common/launch.h"
+#include "cuda/kernels.h"
+#include "cuda/situ_and_mul/kernel.cuh"
+#include "cuda/situ_and_mul/launch.h"
+
+namespace k3::cuda {
+namespace {
+
+constexpr std::int64_t kMaxVectors = (std::int64_t{1} << 31) - 1;
+
+/// Never infinite, so that a zero times it stays a zero.
+float finite_reciprocal(float x) {
+  constexpr float kMax = std::numeric_limits<float>::max();
+  return std::clamp(1.0F / x, -kMax, kMax);
+}
+
+template <class Traits>
+cudaError_t launch_all(const SituAndMulProblem& problem, bool pdl, cudaStream_t stream) {
+  const std::int64_t row_vectors = problem.D / Traits::kVec;
+  SituAndMulParams p;
+  p.input_stride = problem.input_stride;
+  p.out_stride = problem.out_stride;
+  p.beta = problem.beta;
+  p.inv_beta = finite_reciprocal(problem.beta);
+  p.linear_beta = problem.linear_beta;
+  p.inv_linear_beta = finite_reciprocal(problem.linear_beta);
+
+  for (std::int64_t vector = 0; vector < row_vectors; vector += kMaxVectors) {
+    const std::int64_t vectors = std::min(kMaxVectors, row_vectors - vector);
+    p.row_vectors = static_cast<std::uint32_t>(vectors);
+    p.by_row_vectors = Divider(p.row_vectors);
+    const std::int64_t max_rows = kMaxVectors / vectors;
+    for (std::int64_t row = 0; row < problem.num_rows; row += max_rows) {
+      const std::int64_t rows = std::min(max_rows, problem.num_rows - row);
+      p.gate = problem.input + row * problem.input_stride + vector * Traits::kVec;
+      p.up = p.gate + problem.D;
+      p.out = problem.out + row * problem.out_stride + vector * Traits::kVec;
+      p.num_vectors = static_cast<std::uint32_t>(rows * vectors);
+      LaunchConfig config;
+      config.grid = dim3((p.num_vectors - 1) / Traits::kNumThreads + 1);
+      config.block = dim3(Traits::kNumThreads);
+      config.pdl = pdl;
+      config.stream = stream;
+      const cudaError_t error = launch(situ_and_mul_kernel<Traits>, config, p);
+      if (error != cudaSuccess) return error;
+    }
+  }
+  return cudaSuccess;
+}
+
+template <int kVec>
+void run(const SituAndMulProblem& problem, const Target& target) {
+  const DeviceGuard guard(target.device.index);
+  K3_CUDA_CHECK(guard.error());
+  K3_CUDA_CHECK(
+      launch_situ_and_mul<kVec>(problem, target.pdl, static_cast<cudaStream_t>(target.stream)));
+}
+
+bool aligned_to_16(const void* pointer) {
+  return reinterpret_cast<std::uintptr_t>(pointer) % 16 == 0;
+}
+
+}  // namespace
+
+template <int kVec>
+cudaError_t launch_situ_and_mul(const SituAndMulProblem& problem, bool pdl, cudaStream_t stream) {
+  const bool beta_is_four = problem.beta == 4.0F;
+  if (problem.has_linear_beta)
+    return beta_is_four ? launch_all<SituAndMulTraits<kVec, true, true>>(problem, pdl, stream)
+                        : launch_all<SituAndMulTraits<kVec, false, true>>(problem, pdl, stream);
+  return beta_is_four ? launch_all<SituAndMulTraits<kVec, true, false>>(problem, pdl, stream)
+                      : launch_all<SituAndMulTraits<kVec, false, false>>(problem, pdl, stream);
+}
+
+template cudaError_t launch_situ_and_mul<8>(const SituAndMulProblem&, bool, cudaStream_t);
+template cudaError_t launch_situ_and_mul<1>(const SituAndMulProblem&, bool, cudaStream_t);
+
+const char* situ_and_mul_vec8_refusal(const SituAndMulProblem& problem, const Target&) {
+  if (problem.D % 8 != 0) return "D is not a multiple of 8";
+  if (problem.input_stride % 8 != 0) return "the row stride of input is not a multiple of 8";
+  if (problem.out_stride % 8 != 0) return "the row stride of out is not a multiple of 8";
+  if (!aligned_to_16(problem.input)) return "input is not aligned to 16 bytes";
+  if (!aligned_to_16(problem.out)) return "out is not aligned to 16 bytes";
+  return nullptr;
+}
+
+void situ_and_mul_vec8(const SituAndMulProblem& problem, const Target& target) {
+  run<8>(problem, target);
+}
+
+void situ_and_mul_scalar(const SituAndMulProblem& problem, const Target& target) {
+  run<1>(problem, target);
+}
+
+}  // namespace k3::cuda

@@ -1,0 +1,17 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "k3/ops/kda_fused_decode.h"
+#include "k3/ops/kda_prefill.h"
+#include "k3/ops/situ_and_mul.h"
+
+/// Double-precision references, straight from the formulas of the public headers: loops only, host
+/// tensors only, no code shared with any backend but the contract check. Linked to the CLI and the
+/// tests, never to the library.
+namespace k3::oracle {
+
+void kda_prefill(const KdaPrefillArgs& args);
+void kda_fused_decode(const KdaFusedDecodeArgs& args);
+void situ_and_mul(const SituAndMulArgs& args);
+
+}  // namespace k3::oracle

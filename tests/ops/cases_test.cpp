@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0
+// Every case of every op on every variant of this build against the double-precision oracle.
+#include <gtest/gtest.h>
+
+#include <set>
+
+#include "cpu/targets.h"
+#include "harness/device.h"
+#include "harness/runner.h"
+#include "k3/capability.h"
+
+namespace k3::harness {
+namespace {
+
+struct Variant {
+  Backend backend;
+  std::string name;
+};
+
+std::vector<Variant> variants_of(const std::string& op) {
+  std::vector<Variant> variants;
+  std::set<std::string> seen;
+  for (const Capability& row : capabilities())
+    if (row.op == op && seen.insert(name_of(row.backend) + row.variant).second)
+      variants.push_back({row.backend, row.variant});
+  return variants;
+}
+
+struct Parameter {
+  const Driver* driver;
+  Variant variant;
+  Case test_case;
+};
+
+void PrintTo(const Parameter& p, std::ostream* os) { *os << p.test_case.name; }
+
+std::vector<Parameter> all_parameters() {
+  std::vector<Parameter> parameters;
+  for (const Driver* driver : drivers())
+    for (const Variant& variant : variants_of(driver->name))
+      for (const Case& test_case : driver->cases())
+        parameters.push_back({driver, variant, test_case});
+  return parameters;
+}
+
+class OpCase : public testing::TestWithParam<Parameter> {};
+
+TEST_P(OpCase, AgreesWithTheOracle) {
+  const Parameter& p = GetParam();
+  RunOptions options;
+  options.variant = p.variant.name;
+  if (p.variant.backend == Backend::kCuda) {
+    if (const char* why = cuda_unusable()) GTEST_SKIP() << why;
+    options.on = RunOn::kCuda;
+  }
+  const CaseResult result = check_case(*p.driver, p.test_case, options);
+  if (result.skipped) GTEST_SKIP() << result.why;
+  EXPECT_TRUE(result.passed) << result.why;
+}
+
+std::string parameter_name(const testing::TestParamInfo<Parameter>& info) {
+  const Parameter& p = info.param;
+  return std::string(p.driver->name) + "_" + name_of(p.variant.backend) + "_" + p.variant.name +
+         "_" + p.test_case.name;
+}
+
+INSTANTIATE_TEST_SUITE_P(All, OpCase, testing::ValuesIn(all_parameters()), parameter_name);
+
+/// The quick cases again on every SIMD target of this CPU: dispatch takes the best one by itself.
+class SimdTarget : public testing::TestWithParam<std::string> {
+ protected:
+  void TearDown() override { cpu::use_target(""); }
+};
+
+TEST_P(SimdTarget, AgreesWithTheOracle) {
+  if (!cpu::use_target(GetParam())) GTEST_SKIP() << "this CPU has no " << GetParam();
+  for (const Driver* driver : drivers())
+    for (const Case& test_case : driver->cases()) {
+      if (!test_case.quick) continue;
+      const CaseResult result = check_case(*driver, test_case, {});
+      EXPECT_TRUE(result.passed) << driver->name << " " << test_case.name << ": " << result.why;
+    }
+}
+
+INSTANTIATE_TEST_SUITE_P(All, SimdTarget, testing::ValuesIn(cpu::compiled_targets()),
+                         [](const auto& info) { return info.param; });
+
+}  // namespace
+}  // namespace k3::harness

@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+// The oracles and the CPU against tensors recorded from other implementations
+// (tests/data/README.md).
+#include <gtest/gtest.h>
+
+#include "harness/compare.h"
+#include "harness/files.h"
+#include "harness/runner.h"
+
+namespace k3::harness {
+namespace {
+
+struct Golden {
+  const char* op;
+  const char* file;
+};
+
+void PrintTo(const Golden& golden, std::ostream* os) { *os << golden.file; }
+
+class GoldenFile : public testing::TestWithParam<std::tuple<Golden, RunOn>> {};
+
+TEST_P(GoldenFile, Agrees) {
+  const auto& [golden, on] = GetParam();
+  const Driver& driver = *find_driver(golden.op);
+  const RunFile file = load_run_file(driver, std::string(K3_TEST_DATA "/") + golden.file);
+  Bundle bundle = file.bundle.clone();
+  run_once(driver, bundle, {.on = on});
+  ASSERT_FALSE(file.expected.empty());
+  for (const auto& [name, expected] : file.expected) {
+    // 1.6e-3 is what the rounding of an output to bf16 costs alone.
+    const Comparison c = compare(name, expected, bundle.tensors.at(name), {.err_ratio = 2e-3});
+    EXPECT_TRUE(c.passed) << c.why;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    All, GoldenFile,
+    testing::Combine(
+        testing::Values(Golden{"kda_prefill", "kda_prefill_safe_gate_varlen.safetensors"},
+                        Golden{"kda_prefill", "kda_prefill_softplus_gva.safetensors"},
+                        Golden{"kda_fused_decode", "kda_fused_decode_safe_gate.safetensors"},
+                        Golden{"situ_and_mul", "situ_and_mul.safetensors"}),
+        testing::Values(RunOn::kOracle, RunOn::kCpu)));
+
+}  // namespace
+}  // namespace k3::harness

@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "harness/inputs.h"
+#include "tests/ops/contract_table.h"
+
+namespace k3::harness {
+namespace {
+
+Bundle valid_bundle() {
+  Random random(1);
+  Bundle b;
+  b.tensors["input"] = normal(random, DType::kBF16, {2, 3, 32});
+  b.tensors["out"] = poisoned(DType::kBF16, {2, 3, 16});
+  b.scalars = {{"beta", "4"}, {"linear_beta", "25"}};
+  return b;
+}
+
+class SituAndMulContract : public testing::TestWithParam<Violation> {};
+
+TEST_P(SituAndMulContract, Refuses) {
+  expect_refused(*find_driver("situ_and_mul"), valid_bundle(), GetParam());
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    All, SituAndMulContract,
+    testing::Values(Violation{"input_absent", "input", absent("input")},
+                    Violation{"out_absent", "out", absent("out")},
+                    Violation{"input_f16", "input", with_dtype("input", DType::kF16)},
+                    Violation{"out_f32", "out", with_dtype("out", DType::kF32)},
+                    Violation{"rank_0", "input", with_rank("input", 0)},
+                    Violation{"ranks_differ", "out", with_rank("out", 2)},
+                    Violation{"odd_width", "input", with_size("input", 2, 31)},
+                    Violation{"out_too_wide", "out", with_size("out", 2, 32)},
+                    Violation{"rows_differ", "out", with_size("out", 1, 2)},
+                    Violation{"input_strided", "input", with_stride("input", 2, 2)},
+                    Violation{"out_strided", "out", with_stride("out", 2, 2)},
+                    Violation{"rows_do_not_fold", "input", with_stride("input", 0, 100)},
+                    Violation{"out_rows_overlap", "out",
+                              [](Call& c) {
+                                c.tensors.at("out").strides[1] = 8;
+                                c.tensors.at("out").strides[0] = 24;
+                              }},
+                    Violation{"negative_stride", "input", with_stride("input", 1, -32)},
+                    Violation{"null_input", "input", null_data("input")},
+                    Violation{"not_an_element", "input", shifted("input", 1)},
+                    Violation{"in_place", "out", aliasing("out", "input")},
+                    Violation{"mixed_devices", "out", on_cuda("out")},
+                    Violation{"beta_0", "beta", with_scalar("beta", "0")},
+                    Violation{"beta_nan", "beta", with_scalar("beta", "nan")},
+                    Violation{"linear_beta_0", "linear_beta", with_scalar("linear_beta", "0")},
+                    Violation{"linear_beta_inf", "linear_beta", with_scalar("linear_beta", "inf")}),
+    [](const auto& info) { return info.param.name; });
+
+}  // namespace
+}  // namespace k3::harness
