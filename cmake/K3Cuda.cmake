@@ -85,6 +85,9 @@ set(CMAKE_CUDA20_STANDARD_COMPILE_OPTION -std=c++20)
 set(CMAKE_CUDA20_EXTENSION_COMPILE_OPTION -std=c++20)
 add_compile_options("$<$<COMPILE_LANGUAGE:CUDA>:-lineinfo;-Xcompiler=-Wall>")
 
+# Binaries also look beside themselves, where tools/make_gpu_bundle.sh puts their libraries.
+set(CMAKE_BUILD_RPATH "$ORIGIN/../lib")
+
 # nvcc splits -D at commas; only host code reads the list.
 set(K3_DEFINITIONS K3_WITH_CUDA=1
   "$<$<COMPILE_LANGUAGE:CXX>:K3_CUDA_ARCH_LIST=\"${k3_arch_list}\">")
@@ -92,6 +95,12 @@ set(K3_CUDA_LIBRARIES CUDA::cudart_static)
 file(GLOB K3_CUDA_SOURCES CONFIGURE_DEPENDS
   src/cuda/*.cpp src/cuda/common/*.cpp src/cuda/*/*.cu)
 file(GLOB K3_HARNESS_CUDA_SOURCES CONFIGURE_DEPENDS harness/*.cu)
+
+# CudaError names its source file as src/...
+set(k3_prefix_map -fmacro-prefix-map=${PROJECT_SOURCE_DIR}/=)
+set_source_files_properties(${K3_CUDA_SOURCES} ${K3_HARNESS_CUDA_SOURCES} harness/device_cuda.cpp
+  PROPERTIES COMPILE_OPTIONS
+  "$<IF:$<COMPILE_LANGUAGE:CUDA>,-Xcompiler=${k3_prefix_map},${k3_prefix_map}>")
 
 # Headers alone, from the wheel nvidia-cutlass.
 set(K3_CUTLASS_DIR ${PROJECT_SOURCE_DIR}/.deps/cutlass/cutlass_library/source/include CACHE PATH

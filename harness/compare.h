@@ -14,10 +14,10 @@ struct Comparison {
   std::string name;
   double err_ratio = 0.0;
   double max_abs = 0.0;
-  std::int64_t worst = -1;  ///< flat index of the largest error (or of the first NaN/Inf mismatch)
-  bool finite_match = true; ///< NaN and Inf stand at the same places
+  std::int64_t worst = -1;   ///< flat index of the largest error (or of the first NaN/Inf mismatch)
+  bool finite_match = true;  ///< NaN and Inf stand at the same places
   bool passed = false;
-  std::string why;          ///< empty where passed; else a sentence with the worst coordinate
+  std::string why;  ///< empty where passed; else a sentence with the worst coordinate
 };
 
 Comparison compare(const std::string& name, const Tensor& reference, const Tensor& result,

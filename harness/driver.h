@@ -46,15 +46,15 @@ std::string scalar_text(const Call& call, const char* name, std::string_view fal
 /// the same places with the same sign (of Inf) in both.
 struct Tolerance {
   double err_ratio = 0.0;  ///< rms(ref - x) / rms(ref)
-  double atol = 0.0;       ///< |x - ref| <= atol + rtol * |ref| for each element, where either is > 0
+  double atol = 0.0;  ///< |x - ref| <= atol + rtol * |ref| for each element, where either is > 0
   double rtol = 0.0;
-  bool exact = false;      ///< bit for bit (as values); the other bounds are ignored
+  bool exact = false;  ///< bit for bit (as values); the other bounds are ignored
 };
 
 struct Case {
-  std::string name;                      ///< unique within the op, [a-z0-9_]+
-  bool quick = true;                     ///< part of `--quick`
-  std::function<Bundle()> make;          ///< inputs, and every output tensor, poisoned
+  std::string name;                             ///< unique within the op, [a-z0-9_]+
+  bool quick = true;                            ///< part of `--quick`
+  std::function<Bundle()> make;                 ///< inputs, and every output tensor, poisoned
   std::map<std::string, Tolerance> tolerances;  ///< by output or in-place argument
 };
 

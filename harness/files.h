@@ -15,8 +15,8 @@ struct RunFile {
   std::map<std::string, Tensor> expected;  ///< by output or in-place argument
 };
 
-/// Reads inputs and scalars (with the file format's aliases), expected outputs (an in-place argument
-/// `x` stands as `x_out`), and adds the outputs that the call needs. @throws io::FileError
+/// Reads inputs and scalars (with the file format's aliases), expected outputs (an in-place
+/// argument `x` stands as `x_out`), and adds the outputs that the call needs. @throws io::FileError
 RunFile load_run_file(const Driver& driver, const std::string& path);
 
 /// Writes outputs under their names and in-place arguments as `<name>_out`.

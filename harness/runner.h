@@ -46,9 +46,9 @@ struct Timing {
 Timing time_op(const Driver& driver, const BenchShape& shape, const RunOptions& options);
 
 struct Ceilings {
-  double read_write_gbps = 0;   ///< in-place scale of a buffer past the caches, bytes read + written
-  double fma_gflops = 0;        ///< fp32 fused multiply-add, 2 per operation
-  double empty_launch_us = 0;   ///< CUDA: an empty kernel in a graph; 0 on the CPU
+  double read_write_gbps = 0;  ///< in-place scale of a buffer past the caches, bytes read + written
+  double fma_gflops = 0;       ///< fp32 fused multiply-add, 2 per operation
+  double empty_launch_us = 0;  ///< CUDA: an empty kernel in a graph; 0 on the CPU
 };
 
 Ceilings measure_cpu_ceilings(int threads);

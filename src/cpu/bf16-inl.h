@@ -9,11 +9,12 @@
 #define K3_CPU_BF16_INL_H_
 #endif
 
+#include <hwy/highway.h>
+
 #include <cstddef>
 #include <cstdint>
 
 #include "core/bf16.h"
-#include "hwy/highway.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace k3::cpu::HWY_NAMESPACE {
@@ -30,7 +31,7 @@ HWY_INLINE hn::Vec<DF> load_bf16(DF df, const bf16* from) {
 
 /// The bits of `to_bf16(x)` in the low half of each lane.
 template <class DF>
-HWY_INLINE hn::Vec<hn::RebindToUnsigned<DF>> bf16_bits(DF df, hn::Vec<DF> x) {
+HWY_INLINE hn::Vec<hn::RebindToUnsigned<DF>> bf16_bits(DF /*df*/, hn::Vec<DF> x) {
   const hn::RebindToUnsigned<DF> du32;
   const auto u = hn::BitCast(du32, x);
   const auto odd = hn::And(hn::ShiftRight<16>(u), hn::Set(du32, 1));
@@ -38,7 +39,6 @@ HWY_INLINE hn::Vec<hn::RebindToUnsigned<DF>> bf16_bits(DF df, hn::Vec<DF> x) {
   // Rounding could carry a NaN's payload into the sign; it is made quiet instead.
   const auto quiet = hn::Or(u, hn::Set(du32, 0x400000));
   const auto is_nan = hn::RebindMask(du32, hn::IsNaN(x));
-  (void)df;
   return hn::ShiftRight<16>(hn::IfThenElse(is_nan, quiet, rounded));
 }
 
@@ -48,7 +48,8 @@ HWY_INLINE hn::Vec<DF> round_to_bf16(DF df, hn::Vec<DF> x) {
   return hn::BitCast(df, hn::ShiftLeft<16>(bf16_bits(df, x)));
 }
 
-/// Stores Lanes(df) values, rounded to nearest even; NaN stays NaN. No alignment beyond the element.
+/// Stores Lanes(df) values, rounded to nearest even; NaN stays NaN. No alignment beyond the
+/// element.
 template <class DF>
 HWY_INLINE void store_bf16(DF df, hn::Vec<DF> x, bf16* to) {
   const hn::RebindToSigned<DF> di32;

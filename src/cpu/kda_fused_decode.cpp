@@ -115,29 +115,25 @@ void prepare(const Problem& p, int n, std::int64_t slot, int h, Head& head) {
   head.beta = 1.0F / (1.0F + std::exp(-to_float(p.beta[n * p.beta_stride + h])));
 }
 
-HWY_INLINE T128Vec load_state(T128Tag d, const float* from) { return hn::LoadU(d, from); }
-HWY_INLINE T128Vec load_state(T128Tag d, const bf16* from) { return load_bf16(d, from); }
 HWY_INLINE void store_state(T128Tag d, T128Vec x, float* to) { hn::StoreU(x, d, to); }
 HWY_INLINE void store_state(T128Tag d, T128Vec x, bf16* to) { store_bf16(d, x, to); }
 
 /// dot(decayed row, k) and dot(decayed row, q) of kRows rows, one row per lane.
 template <class StateT>
 HWY_INLINE void row_dots(const Head& head, const StateT* rows, T128QuadVec& hk, T128QuadVec& hq) {
-  constexpr int kStep = 4 * static_cast<int>(hn::MaxLanes(T128Tag()));
   T128QuadVec k_blocks[kRows];
   T128QuadVec q_blocks[kRows];
   for (int r = 0; r < kRows; ++r) {
-    T128Blocks k_sums;
-    T128Blocks q_sums;
-    HWY_UNROLL(8)
-    for (int i = 0; i < kD / kStep; ++i) {
-      const T128Elements decayed = t128_mul(t128_load(rows + r * kD + i * kStep),
-                                            t128_load_split(head.decay_split + i * kStep));
-      k_sums.set(i, t128_group_sums(decayed, t128_load_split(head.k_split + i * kStep)));
-      q_sums.set(i, t128_group_sums(decayed, t128_load_split(head.q_split + i * kStep)));
+    T128Vec k_sums[kT128Vectors];
+    T128Vec q_sums[kT128Vectors];
+    for (std::size_t i = 0; i < kT128Vectors; ++i) {
+      const T128Elements decayed =
+          t128_mul(t128_load(rows + r * kD, i), t128_load_split(head.decay_split, i));
+      k_sums[i] = t128_group_sums(decayed, t128_load_split(head.k_split, i));
+      q_sums[i] = t128_group_sums(decayed, t128_load_split(head.q_split, i));
     }
-    k_blocks[r] = k_sums.sum();
-    q_blocks[r] = q_sums.sum();
+    k_blocks[r] = t128_blocks(k_sums);
+    q_blocks[r] = t128_blocks(q_sums);
   }
   hk = t128_finish(k_blocks);
   hq = t128_finish(q_blocks);
@@ -151,7 +147,7 @@ HWY_INLINE void update_rows(const Head& head, const float* u, StateT* rows) {
     const auto decay = hn::Load(d, head.decay + i);
     for (int r = 0; r < kRows; ++r) {
       StateT* const at = rows + r * kD + i;
-      store_state(d, hn::MulAdd(k, hn::Set(d, u[r]), hn::Mul(load_state(d, at), decay)), at);
+      store_state(d, hn::MulAdd(k, hn::Set(d, u[r]), hn::Mul(t128_load_vector(at), decay)), at);
     }
   });
 }

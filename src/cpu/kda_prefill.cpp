@@ -2,44 +2,39 @@
 
 // KDA prefill in chunks, one task per (sequence, value head). docs/kda_prefill_cpu.md explains.
 
-#include "cpu/kernels.h"
-#include "cpu/parallel.h"
-
 // Arrays of vectors need a size known at compile time.
 #define HWY_DISABLED_TARGETS (HWY_SVE | HWY_SVE2 | HWY_SVE_256 | HWY_SVE2_128 | HWY_RVV)
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "cpu/kda_prefill.cpp"
-#include "hwy/foreach_target.h"
-#include "hwy/highway.h"
-// After foreach_target.
+#include <hwy/foreach_target.h>
+
+#include <hwy/highway.h>
+
+#include <algorithm>
+#include <cstdint>
+
 #include "cpu/kda_prefill_chunk-inl.h"
 #include "cpu/kda_prefill_factors-inl.h"
+#include "cpu/kda_prefill_scratch.h"
 #include "cpu/kda_prefill_state-inl.h"
+#include "cpu/kernels.h"
+#include "cpu/parallel.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace k3::cpu::HWY_NAMESPACE {
 namespace prefill {
 
-/// Columns [v0, v1) of the state of one (sequence, value head).
-struct Task {
-  int seq;
-  int head;
-  int v0;
-  int v1;
-};
-
 /// First row of chunk_states of a sequence.
 inline std::int64_t first_chunk_row(const KdaPrefillProblem& p, int seq) {
   std::int64_t rows = 0;
-  for (int n = 0; n < seq; ++n)
-    rows += (p.seq_length(n) + kKdaChunkTokens - 1) / kKdaChunkTokens;
+  for (int n = 0; n < seq; ++n) rows += (p.seq_length(n) + kKdaChunkTokens - 1) / kKdaChunkTokens;
   return rows;
 }
 
 /// The states of one task: what is read before the first token, and written on the way.
 class TaskStates {
  public:
-  TaskStates(const KdaPrefillProblem& p, const Task& task, float* panels)
+  TaskStates(const KdaPrefillProblem& p, const PrefillTask& task, float* panels)
       : p_(p),
         task_(task),
         panels_(panels),
@@ -62,8 +57,7 @@ class TaskStates {
     const std::int64_t index = token / kKdaChunkTokens;
     if (p_.chunk_states != nullptr && token < length)
       store(p_.chunk_states, p_.chunk_dtype, (chunk_row_ + index) * p_.chunk_row_stride);
-    if (index == tracked_)
-      store(p_.tracked_states, DType::kF32, task_.seq * p_.tracked_row_stride);
+    if (index == tracked_) store(p_.tracked_states, DType::kF32, task_.seq * p_.tracked_row_stride);
   }
 
   void store_final() const {
@@ -80,44 +74,39 @@ class TaskStates {
   }
 
   const KdaPrefillProblem& p_;
-  const Task& task_;
+  const PrefillTask& task_;
   float* panels_;
   std::int64_t slot_;
   std::int64_t chunk_row_;
   std::int64_t tracked_;
 };
 
-void run_task(const KdaPrefillProblem& p, int seq, int head, int v0, int v1, PrefillScratch& s) {
-  const Task task{seq, head, v0, v1};
+}  // namespace prefill
+
+void kda_prefill_task(const KdaPrefillProblem& p, const PrefillTask& task, PrefillScratch& s) {
+  using namespace prefill;
+  const std::int64_t begin = p.seq_begin(task.seq);
+  const std::int64_t length = p.seq_length(task.seq);
+  const std::int64_t batch = p.batch_row(task.seq);
+  const auto first_token = [&](const TokenStrides& strides) {
+    return batch * strides.batch + begin * strides.token + task.head * strides.head;
+  };
+  const bf16* v = p.v + first_token(p.v_strides);
+  bf16* out = p.out + first_token(p.out_strides);
   const TaskStates states(p, task, s.state);
-  const std::int64_t begin = p.seq_begin(seq);
-  const std::int64_t length = p.seq_length(seq);
-  const std::int64_t batch = p.batch_row(seq);
-  const bf16* v = p.v + batch * p.v_strides.batch + begin * p.v_strides.token +
-                  head * p.v_strides.head;
-  bf16* out = p.out + batch * p.out_strides.batch + begin * p.out_strides.token +
-              head * p.out_strides.head;
 
   states.load_initial();
   for (std::int64_t t = 0; t < length; t += kC) {
     if (t % kKdaChunkTokens == 0) states.store_border(t, length);
-    const int rows = static_cast<int>(length - t < kC ? length - t : kC);
-    chunk_factors(p, batch, begin + t, head, rows, s);
-    for (int column = v0; column < v1; column += kPanel) {
+    const int rows = static_cast<int>(std::min<std::int64_t>(kC, length - t));
+    chunk_factors(p, batch, begin + t, task.head, rows, s);
+    for (int column = task.v0; column < task.v1; column += kPanel)
       advance_panel(v + t * p.v_strides.token + column, p.v_strides.token,
                     out + t * p.out_strides.token + column, p.out_strides.token, rows, s,
                     s.state + column * kD);
-    }
   }
   if (length % kKdaChunkTokens == 0) states.store_border(length, length);
   states.store_final();
-}
-
-}  // namespace prefill
-
-void kda_prefill_task(const KdaPrefillProblem& p, int seq, int head, int v0, int v1,
-                      PrefillScratch& s) {
-  prefill::run_task(p, seq, head, v0, v1, s);
 }
 
 }  // namespace k3::cpu::HWY_NAMESPACE
@@ -129,18 +118,17 @@ namespace {
 
 HWY_EXPORT(kda_prefill_task);
 
-/// Parts of V per (sequence, head): columns are independent recurrences, but each part computes the
-/// chunk's factors anew, so V is split only where threads would idle.
-int value_parts(std::int64_t tasks, int threads) {
+/// Parts of V per (sequence, head). Each part computes the chunk's factors anew, so V is split only
+/// where threads would idle.
+int value_parts(std::int64_t heads, int threads) {
   int parts = 1;
-  while (parts < 4 && tasks * parts < threads) parts *= 2;
+  while (parts < kPrefillMaxParts && heads * parts < threads) parts *= 2;
   return parts;
 }
 
 }  // namespace
 
-std::size_t kda_prefill_workspace_size(const KdaPrefillProblem& /*problem*/,
-                                       const Target& target) {
+std::size_t kda_prefill_workspace_size(const KdaPrefillProblem& /*problem*/, const Target& target) {
   return sizeof(PrefillScratch) * static_cast<std::size_t>(target.threads);
 }
 
@@ -149,14 +137,16 @@ void kda_prefill(const KdaPrefillProblem& problem, const Target& target) {
   const int parts = value_parts(heads, target.threads);
   const int columns = kKdaHeadDim / parts;
   auto* scratch = static_cast<PrefillScratch*>(target.workspace.data);
-  const auto run = [&](std::int64_t task, int thread) {
-    const auto head = task / parts;
-    const int v0 = static_cast<int>(task % parts) * columns;
-    HWY_DYNAMIC_DISPATCH(kda_prefill_task)
-    (problem, static_cast<int>(head / problem.HV), static_cast<int>(head % problem.HV), v0,
-     v0 + columns, scratch[thread]);
-  };
-  parallel_for(heads * parts, target.threads, run);
+  const auto run_task = HWY_DYNAMIC_DISPATCH(kda_prefill_task);
+  parallel_for(heads * parts, target.threads, [&](std::int64_t index, int thread) {
+    const std::int64_t head = index / parts;
+    const int v0 = static_cast<int>(index % parts) * columns;
+    const PrefillTask task{.seq = static_cast<int>(head / problem.HV),
+                           .head = static_cast<int>(head % problem.HV),
+                           .v0 = v0,
+                           .v1 = v0 + columns};
+    run_task(problem, task, scratch[thread]);
+  });
 }
 
 }  // namespace k3::cpu

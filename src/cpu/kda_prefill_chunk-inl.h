@@ -17,12 +17,13 @@
 #define K3_CPU_KDA_PREFILL_CHUNK_INL_H_
 #endif
 
+#include <hwy/highway.h>
+
 #include <cstdint>
 
 #include "cpu/bf16-inl.h"
 #include "cpu/kda_prefill_factors-inl.h"
 #include "cpu/kda_prefill_scratch.h"
-#include "hwy/highway.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace k3::cpu::HWY_NAMESPACE {
@@ -32,7 +33,7 @@ namespace prefill {
 /// Two vectors: with six rows that makes 12 accumulators, which cover the latency of two FMA units
 /// and leave registers for the operands. On AVX2 a panel of the state is 8 KB and stays in L1.
 inline constexpr int kPanel = 2 * kLanes;
-static_assert(kD % (4 * kPanel) == 0 || kPanel == 32, "the columns split in up to four parts");
+static_assert(kD / kPrefillMaxParts % kPanel == 0);
 
 /// A row of a panel.
 struct Pair {

@@ -9,9 +9,12 @@
 #define K3_CPU_KDA_PREFILL_STATE_INL_H_
 #endif
 
+#include <hwy/highway.h>
+
+#include <cstdint>
+
 #include "cpu/bf16-inl.h"
 #include "cpu/kda_prefill_chunk-inl.h"
-#include "hwy/highway.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace k3::cpu::HWY_NAMESPACE {

@@ -11,9 +11,7 @@
 #define K3_CPU_MATH_INL_H_
 #endif
 
-#include <cstdint>
-
-#include "hwy/highway.h"
+#include <hwy/highway.h>
 
 HWY_BEFORE_NAMESPACE();
 namespace k3::cpu::HWY_NAMESPACE {

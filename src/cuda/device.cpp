@@ -25,6 +25,13 @@ CudaDeviceInfo read_properties(int device) {
   return info;
 }
 
+std::string reason_for_none(cudaError_t error) {
+  int driver = 0;
+  if (cudaDriverGetVersion(&driver) != cudaSuccess || driver == 0)
+    return "no CUDA driver is installed";
+  return error == cudaSuccess ? "the driver reports no CUDA device" : cudaGetErrorString(error);
+}
+
 }  // namespace
 
 const CudaDeviceInfo& properties(int device) {
@@ -41,8 +48,7 @@ std::vector<CudaDeviceInfo> devices(std::string* why) {
   const cudaError_t error = cudaGetDeviceCount(&count);
   if (error != cudaSuccess || count == 0) {
     static_cast<void>(cudaGetLastError());
-    if (why != nullptr)
-      *why = error == cudaSuccess ? "the driver reports no CUDA device" : cudaGetErrorString(error);
+    if (why != nullptr) *why = reason_for_none(error);
     return {};
   }
   std::vector<CudaDeviceInfo> infos;

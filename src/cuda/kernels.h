@@ -8,7 +8,7 @@
 /// the launch. @throws CudaError
 namespace k3::cuda {
 
-/// 16-byte accesses.
+/// 16-byte accesses; 8-byte ones for small problems.
 void situ_and_mul_vec8(const SituAndMulProblem& problem, const Target& target);
 const char* situ_and_mul_vec8_refusal(const SituAndMulProblem& problem, const Target& target);
 

@@ -90,9 +90,10 @@ TEST(KdaPrefill, ContinuesFromItsOwnState) {
     const Comparison state = compare("final_state", reference.tensors.at("final_state"),
                                      tail.tensors.at("final_state"), {.err_ratio = 1e-5});
     EXPECT_TRUE(state.passed) << cut << ": " << state.why;
-    if (cut % 64 == 0)
+    if (cut % 64 == 0) {
       EXPECT_TRUE(same_bits(reference.tensors.at("final_state"), tail.tensors.at("final_state")))
           << "a cut between chunks changes no bit, cut " << cut;
+    }
   }
 }
 

@@ -7,7 +7,7 @@
 
 namespace k3::cuda {
 
-/// `kVec` is 8 or 1. Problems past 2^31 vectors take several launches.
+/// `kVec` is 8, 4 or 1. Problems past 2^31 vectors take several launches.
 template <int kVec>
 cudaError_t launch_situ_and_mul(const SituAndMulProblem& problem, bool pdl, cudaStream_t stream);
 

@@ -79,6 +79,7 @@ cudaError_t launch_situ_and_mul(const SituAndMulProblem& problem, bool pdl, cuda
 }
 
 template cudaError_t launch_situ_and_mul<8>(const SituAndMulProblem&, bool, cudaStream_t);
+template cudaError_t launch_situ_and_mul<4>(const SituAndMulProblem&, bool, cudaStream_t);
 template cudaError_t launch_situ_and_mul<1>(const SituAndMulProblem&, bool, cudaStream_t);
 
 const char* situ_and_mul_vec8_refusal(const SituAndMulProblem& problem, const Target&) {
@@ -91,7 +92,10 @@ const char* situ_and_mul_vec8_refusal(const SituAndMulProblem& problem, const Ta
 }
 
 void situ_and_mul_vec8(const SituAndMulProblem& problem, const Target& target) {
-  run<8>(problem, target);
+  const bool small = problem.num_rows <= kSituAndMulSmallOutputs &&
+                     problem.D <= kSituAndMulSmallOutputs &&
+                     problem.num_rows * problem.D <= kSituAndMulSmallOutputs;
+  return small ? run<4>(problem, target) : run<8>(problem, target);
 }
 
 void situ_and_mul_scalar(const SituAndMulProblem& problem, const Target& target) {

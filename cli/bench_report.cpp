@@ -1,0 +1,147 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/bench_report.h"
+
+#include <fmt/chrono.h>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <cctype>
+#include <ctime>
+#include <filesystem>
+#include <optional>
+#include <thread>
+
+#include "cli/process.h"
+#include "io/safetensors.h"
+#include "k3/device.h"
+
+namespace k3::cli {
+namespace {
+
+std::string slug(const std::string& text) {
+  std::string result;
+  for (const char c : text) {
+    const auto byte = static_cast<unsigned char>(c);
+    if (std::isalnum(byte) != 0)
+      result += static_cast<char>(std::tolower(byte));
+    else if (!result.empty() && result.back() != '-')
+      result += '-';
+  }
+  if (result.ends_with('-')) result.pop_back();
+  return result;
+}
+
+std::string fixed(double value) { return fmt::format("{:.1f}", value); }
+
+/// Of bytes or operations per microsecond, in units of 1e9 a second.
+double giga_per_second(double amount, double microseconds) { return amount / microseconds * 1e-3; }
+
+std::optional<std::string> python_with_matplotlib() {
+  const std::string beside_sources = K3_SOURCE_DIR "/.venv/bin/python";
+  for (const std::string& python :
+       {std::string("python3"), std::string("./.venv/bin/python"), beside_sources})
+    if (output_of({python, "-c", "import matplotlib"}).status == 0) return python;
+  return std::nullopt;
+}
+
+}  // namespace
+
+std::string machine_name(Backend backend) {
+  if (backend == Backend::kCuda) {
+    const auto devices = cuda_devices();
+    return devices.empty() ? "no-cuda-device" : slug(devices.front().name);
+  }
+  return slug(fmt::format("{} {} cores", cpu_info().name, std::thread::hardware_concurrency()));
+}
+
+std::string shape_text(const std::map<std::string, std::int64_t>& shape) {
+  std::string text;
+  for (const auto& [name, size] : shape)
+    text += fmt::format("{}{}={}", text.empty() ? "" : ",", name, size);
+  return text;
+}
+
+void print_report(const BenchReport& report) {
+  fmt::print("{}: read+write {:.1f} GB/s, fp32 FMA {:.0f} GFLOP/s", report.machine,
+             report.ceilings.read_write_gbps, report.ceilings.fma_gflops);
+  if (report.backend == Backend::kCuda)
+    fmt::print(", empty launch {:.2f} us\n", report.ceilings.empty_launch_us);
+  else
+    fmt::print(", {} threads\n", report.threads);
+  Table table({{"op"},
+               {"backend"},
+               {"variant"},
+               {"shape"},
+               {"median us", true},
+               {"p10 us", true},
+               {"p90 us", true},
+               {"MB", true},
+               {"MFLOP", true},
+               {"GB/s", true},
+               {"GFLOP/s", true},
+               {"floor us", true},
+               {"% of floor", true},
+               {"peers us"}});
+  for (const BenchRow& row : report.rows) {
+    const double median = row.timing.median_us;
+    std::vector<std::string> peers;
+    for (const auto& [name, us] : row.peer) peers.push_back(fmt::format("{} {:.1f}", name, us));
+    table.add({row.op, name_of(row.variant.backend), row.variant.name, shape_text(row.shape),
+               fixed(median), fixed(row.timing.p10_us), fixed(row.timing.p90_us),
+               fmt::format("{:.3f}", row.cost.bytes * 1e-6),
+               fmt::format("{:.2f}", row.cost.flops * 1e-6),
+               fixed(giga_per_second(row.cost.bytes, median)),
+               fixed(giga_per_second(row.cost.flops, median)), fmt::format("{:.2f}", row.floor_us),
+               fixed(row.percent_of_floor()), fmt::format("{}", fmt::join(peers, "; "))});
+  }
+  table.print();
+}
+
+nlohmann::ordered_json to_json(const BenchReport& report) {
+  nlohmann::ordered_json rows = nlohmann::ordered_json::array();
+  for (const BenchRow& row : report.rows)
+    rows.push_back({{"op", row.op},
+                    {"backend", name_of(row.variant.backend)},
+                    {"variant", row.variant.name},
+                    {"shape", row.shape},
+                    {"median_us", row.timing.median_us},
+                    {"p10_us", row.timing.p10_us},
+                    {"p90_us", row.timing.p90_us},
+                    {"bytes", row.cost.bytes},
+                    {"flops", row.cost.flops},
+                    {"floor_us", row.floor_us},
+                    {"percent_of_floor", row.percent_of_floor()},
+                    {"peer", row.peer}});
+  nlohmann::ordered_json json = {
+      {"machine", report.machine},
+      {"date", fmt::format("{:%Y-%m-%d}", fmt::gmtime(std::time(nullptr)))},
+      {"commit", commit()}};
+  if (report.backend == Backend::kCpu) json["threads"] = report.threads;
+  json["ceilings"] = {{"read_write_gbps", report.ceilings.read_write_gbps},
+                      {"fma_gflops", report.ceilings.fma_gflops},
+                      {"empty_launch_us", report.ceilings.empty_launch_us}};
+  json["rows"] = std::move(rows);
+  return json;
+}
+
+void require_matplotlib() {
+  if (!python_with_matplotlib())
+    throw UnsupportedError(
+        "--plot needs matplotlib: python3 and .venv/bin/python lack it (tools/setup.sh installs "
+        "it)");
+}
+
+void plot(const std::string& json_path, const std::string& svg_path) {
+  const auto python = python_with_matplotlib();
+  if (!python) require_matplotlib();
+  for (const std::string& script :
+       {std::string(K3_SOURCE_DIR "/tools/plot_bench.py"), std::string("tools/plot_bench.py")}) {
+    if (!std::filesystem::exists(script)) continue;
+    if (run_program({*python, script, json_path, svg_path}) != 0)
+      throw io::FileError(svg_path + ": tools/plot_bench.py could not draw it");
+    return;
+  }
+  throw UnsupportedError("--plot needs tools/plot_bench.py of the source tree");
+}
+
+}  // namespace k3::cli

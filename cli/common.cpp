@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/common.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <fstream>
+
+#include "cli/process.h"
+#include "harness/device.h"
+#include "io/safetensors.h"
+
+namespace k3::cli {
+
+const harness::Driver& driver_named(const std::string& op) {
+  if (const harness::Driver* driver = harness::find_driver(op)) return *driver;
+  std::vector<std::string> names;
+  for (const harness::Driver* driver : harness::drivers()) names.emplace_back(driver->name);
+  throw UsageError(fmt::format("no op is called '{}'; there are {}", op, fmt::join(names, ", ")));
+}
+
+std::vector<const harness::Driver*> drivers_named(const std::vector<std::string>& ops) {
+  std::vector<const harness::Driver*> chosen;
+  for (const std::string& op : ops) chosen.push_back(&driver_named(op));
+  if (ops.empty()) chosen.assign(harness::drivers().begin(), harness::drivers().end());
+  return chosen;
+}
+
+std::vector<Variant> variants_of(const std::string& op, Backend backend) {
+  std::vector<Variant> variants;
+  for (const Capability& row : capabilities()) {
+    if (row.op != op || (backend != Backend::kAuto && row.backend != backend)) continue;
+    const bool seen = std::any_of(variants.begin(), variants.end(), [&](const Variant& v) {
+      return v.backend == row.backend && v.name == row.variant;
+    });
+    if (!seen) variants.push_back({row.backend, row.variant});
+  }
+  return variants;
+}
+
+Backend backend_named(const std::string& name) {
+  if (name == "cpu") return Backend::kCpu;
+  if (name == "cuda") return Backend::kCuda;
+  return Backend::kAuto;
+}
+
+void require_usable(Backend backend) {
+  if (backend != Backend::kCuda) return;
+  if (const char* why = harness::cuda_unusable())
+    throw UnsupportedError(std::string("--backend cuda: ") + why);
+}
+
+std::string commit() {
+  const auto [status, text] =
+      output_of({"git", "-C", K3_SOURCE_DIR, "rev-parse", "--short", "HEAD"});
+  return status == 0 && !text.empty() ? text : K3_GIT_COMMIT;
+}
+
+void print_json(const nlohmann::ordered_json& value) {
+  fmt::print("{}\n", value.dump(2, ' ', false, nlohmann::json::error_handler_t::replace));
+}
+
+void write_text(const std::string& path, const std::string& text) {
+  std::ofstream file(path, std::ios::binary);
+  file << text;
+  file.close();
+  if (!file) throw io::FileError(path + ": cannot write");
+}
+
+void Table::print() const {
+  std::vector<std::size_t> widths;
+  for (std::size_t c = 0; c < columns_.size(); ++c) {
+    std::size_t width = columns_[c].title.size();
+    for (const auto& row : rows_) width = std::max(width, row[c].size());
+    widths.push_back(width);
+  }
+  const auto print_row = [&](const auto& cell) {
+    std::string line;
+    for (std::size_t c = 0; c < columns_.size(); ++c)
+      line += columns_[c].right ? fmt::format("{:>{}}  ", cell(c), widths[c])
+                                : fmt::format("{:<{}}  ", cell(c), widths[c]);
+    line.erase(line.find_last_not_of(' ') + 1);
+    fmt::print("{}\n", line);
+  };
+  print_row([&](std::size_t c) { return columns_[c].title; });
+  for (const auto& row : rows_) print_row([&](std::size_t c) { return row[c]; });
+}
+
+Progress::Progress() : on_terminal_(::isatty(STDERR_FILENO) != 0) {}
+
+void Progress::show(const std::string& text) {
+  if (!on_terminal_) return;
+  fmt::print(stderr, "\r\033[K{}", text);
+  std::fflush(stderr);
+  shown_ = true;
+}
+
+void Progress::clear() {
+  if (!shown_) return;
+  fmt::print(stderr, "\r\033[K");
+  std::fflush(stderr);
+  shown_ = false;
+}
+
+}  // namespace k3::cli

@@ -1,0 +1,158 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <memory>
+
+#include "cli/commands.h"
+#include "cli/common.h"
+#include "harness/compare.h"
+#include "harness/device.h"
+#include "harness/files.h"
+#include "io/safetensors.h"
+
+namespace k3::cli {
+namespace {
+
+using harness::Driver;
+using harness::RunFile;
+using harness::RunOn;
+
+constexpr double kDefaultTolerance = 5e-3;
+
+struct RunRequest {
+  std::string op;
+  std::string in;
+  std::string out;
+  std::string backend = "auto";
+  std::vector<std::string> settings;
+  bool compare = false;
+  double tolerance = kDefaultTolerance;
+};
+
+/// `name=value` pairs over the file's scalars.
+void apply_settings(const Driver& driver, const std::vector<std::string>& settings,
+                    harness::Bundle& bundle) {
+  for (const std::string& setting : settings) {
+    const std::size_t equals = setting.find('=');
+    if (equals == std::string::npos)
+      throw UsageError(fmt::format("--set takes name=value, not '{}'", setting));
+    const std::string name = setting.substr(0, equals);
+    const bool known = std::any_of(driver.scalars.begin(), driver.scalars.end(),
+                                   [&](const char* scalar) { return name == scalar; });
+    if (!known)
+      throw UsageError(fmt::format("{} has no scalar '{}'; it has {}", driver.name, name,
+                                   fmt::join(driver.scalars, ", ")));
+    bundle.scalars[name] = setting.substr(equals + 1);
+  }
+}
+
+RunOn choose(const Driver& driver, const std::string& backend) {
+  if (backend == "oracle") return RunOn::kOracle;
+  if (backend == "cpu") return RunOn::kCpu;
+  require_usable(backend_named(backend));
+  const bool on_cuda = backend == "cuda" || (harness::cuda_unusable() == nullptr &&
+                                             !variants_of(driver.name, Backend::kCuda).empty());
+  return on_cuda ? RunOn::kCuda : RunOn::kCpu;
+}
+
+const char* name_of(RunOn on) {
+  switch (on) {
+    case RunOn::kCpu:
+      return "cpu";
+    case RunOn::kCuda:
+      return "cuda";
+    case RunOn::kOracle:
+      return "oracle";
+  }
+  return "unknown";
+}
+
+/// Tells a person, not a script, which parts of the file play no role.
+void note_ignored(const Driver& driver, const std::string& path) {
+  if (::isatty(STDERR_FILENO) == 0) return;
+  std::vector<std::string> ignored;
+  for (const auto& [name, entry] : io::load(path).tensors) {
+    const bool known =
+        std::any_of(driver.args.begin(), driver.args.end(), [&](const harness::ArgSpec& arg) {
+          return name == arg.name ||
+                 (arg.role == harness::Role::kInPlace && name == std::string(arg.name) + "_out");
+        });
+    if (!known) ignored.push_back(name);
+  }
+  if (!ignored.empty())
+    fmt::print(stderr, "k3: note: {} takes no {}; ignored\n", driver.name,
+               fmt::join(ignored, ", "));
+}
+
+void print_outputs(const Driver& driver, const harness::Bundle& bundle) {
+  Table table({{"output"}, {"tensor"}});
+  for (const harness::ArgSpec& arg : driver.args) {
+    const auto found = bundle.tensors.find(arg.name);
+    if (arg.role == harness::Role::kInput || found == bundle.tensors.end()) continue;
+    table.add({arg.name, describe(found->second.view())});
+  }
+  table.print();
+}
+
+int compare_outputs(const RunFile& file, double tolerance) {
+  Table table({{"output"}, {"tensor"}, {"err_ratio", true}, {"max abs error", true}, {"result"}});
+  std::vector<std::string> failures;
+  for (const auto& [name, expected] : file.expected) {
+    const harness::Tensor& seen = file.bundle.tensors.at(name);
+    const auto c = harness::compare(name, expected, seen, {.err_ratio = tolerance});
+    table.add({name, describe(seen.view()), fmt::format("{:.3e}", c.err_ratio),
+               fmt::format("{:.3e}", c.max_abs), c.passed ? "ok" : "FAIL"});
+    if (!c.passed) failures.push_back(c.why);
+  }
+  table.print();
+  for (const std::string& why : failures) fmt::print("{}\n", why);
+  return failures.empty() ? kExitOk : kExitDiffers;
+}
+
+int run(const RunRequest& request) {
+  const Driver& driver = driver_named(request.op);
+  RunFile file = harness::load_run_file(driver, request.in);
+  note_ignored(driver, request.in);
+  apply_settings(driver, request.settings, file.bundle);
+  if (request.compare && file.expected.empty())
+    throw UsageError(request.in + " holds no output of " + driver.name + " to compare with");
+
+  const RunOn on = choose(driver, request.backend);
+  const double microseconds = harness::run_once(driver, file.bundle, {.on = on});
+  fmt::print("{} on {}: {:.1f} us\n", driver.name, name_of(on), microseconds);
+  if (!request.out.empty()) harness::save_outputs(driver, file.bundle, request.out);
+  if (request.compare) return compare_outputs(file, request.tolerance);
+  print_outputs(driver, file.bundle);
+  return kExitOk;
+}
+
+}  // namespace
+
+Action add_run(CLI::App& command) {
+  const auto request = std::make_shared<RunRequest>();
+  command.add_option("op", request->op, "Name of the op")->required();
+  command.add_option("--in", request->in, "safetensors file with the op's arguments")
+      ->required()
+      ->type_name("FILE");
+  command.add_option("--out", request->out, "Write the outputs here")->type_name("FILE");
+  command.add_option("--backend", request->backend, "What runs it")
+      ->check(CLI::IsMember({"auto", "cpu", "cuda", "oracle"}))
+      ->capture_default_str();
+  command.add_option("--set", request->settings, "Override a scalar of the file, name=value")
+      ->type_name("NAME=VALUE")
+      ->allow_extra_args(false);
+  CLI::Option* compare = command.add_flag(
+      "--compare", request->compare,
+      "Hold each output against the file's tensor of that name (in place: <name>_out)");
+  command
+      .add_option("--tol", request->tolerance, "Largest rms(ref - x) / rms(ref); 0 asks for equal")
+      ->needs(compare)
+      ->check(CLI::NonNegativeNumber)
+      ->capture_default_str();
+  return [request] { return run(*request); };
+}
+
+}  // namespace k3::cli

@@ -1,0 +1,250 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "harness/runner.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <cstdlib>
+#include <cstring>
+#include <new>
+#include <optional>
+#include <utility>
+
+#include "harness/device.h"
+#include "k3/error.h"
+
+namespace k3::harness {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+double microseconds_since(Clock::time_point begin) {
+  return std::chrono::duration<double, std::micro>(Clock::now() - begin).count();
+}
+
+/// Makes the dispatcher take one variant of one op for the lifetime of the object: it reads
+/// K3_FORCE at each call. An empty name leaves the variable alone.
+class ForcedVariant {
+ public:
+  ForcedVariant(const char* op, const std::string& variant) : active_(!variant.empty()) {
+    if (!active_) return;
+    if (const char* value = std::getenv("K3_FORCE")) before_ = value;
+    ::setenv("K3_FORCE", (std::string(op) + ":" + variant).c_str(), 1);
+  }
+  ~ForcedVariant() {
+    if (!active_) return;
+    if (before_)
+      ::setenv("K3_FORCE", before_->c_str(), 1);
+    else
+      ::unsetenv("K3_FORCE");
+  }
+  ForcedVariant(const ForcedVariant&) = delete;
+  ForcedVariant& operator=(const ForcedVariant&) = delete;
+
+ private:
+  bool active_;
+  std::optional<std::string> before_;
+};
+
+/// Host scratch memory of exactly the bytes asked for, filled with NaN, with guard bytes behind it.
+class HostWorkspace {
+ public:
+  explicit HostWorkspace(std::size_t bytes)
+      : bytes_(bytes),
+        data_(static_cast<std::byte*>(::operator new[](bytes + kGuardBytes, kAlignment))) {
+    std::memset(data_, 0xFF, bytes);
+    std::memset(data_ + bytes, kGuard, kGuardBytes);
+  }
+  ~HostWorkspace() { ::operator delete[](data_, kAlignment); }
+  HostWorkspace(const HostWorkspace&) = delete;
+  HostWorkspace& operator=(const HostWorkspace&) = delete;
+
+  [[nodiscard]] Workspace get() const {
+    return bytes_ == 0 ? Workspace{} : Workspace{data_, bytes_};
+  }
+  /// @throws Error where a guard byte has changed.
+  void check() const {
+    for (std::size_t i = 0; i < kGuardBytes; ++i)
+      if (data_[bytes_ + i] != std::byte{kGuard})
+        throw Error(fmt::format("stray write {} bytes behind a workspace of {}", i, bytes_));
+  }
+
+ private:
+  static constexpr std::align_val_t kAlignment{64};
+  static constexpr std::size_t kGuardBytes = 256;
+  static constexpr unsigned char kGuard = 0xC3;
+  std::size_t bytes_;
+  std::byte* data_;
+};
+
+ExecContext cpu_context(const RunOptions& options) {
+  ExecContext ctx;
+  ctx.backend = Backend::kCpu;
+  ctx.threads = options.threads;
+  return ctx;
+}
+
+double run_on_cpu(const Driver& driver, Bundle& bundle, const RunOptions& options) {
+  const Call call = host_call(driver, bundle);
+  ExecContext ctx = cpu_context(options);
+  const HostWorkspace workspace(driver.workspace_size(call, ctx));
+  ctx.workspace = workspace.get();
+  const auto begin = Clock::now();
+  driver.run(call, ctx);
+  const double elapsed = microseconds_since(begin);
+  workspace.check();
+  return elapsed;
+}
+
+double run_oracle(const Driver& driver, Bundle& bundle) {
+  const Call call = host_call(driver, bundle);
+  const auto begin = Clock::now();
+  driver.run_oracle(call);
+  return microseconds_since(begin);
+}
+
+/// The name of the first tensor whose bytes differ, or empty.
+std::string first_difference(const Bundle& a, const Bundle& b) {
+  for (const auto& [name, tensor] : a.tensors)
+    if (tensor.storage_bytes() > 0 &&
+        std::memcmp(tensor.storage(), b.tensors.at(name).storage(), tensor.storage_bytes()) != 0)
+      return name;
+  return "";
+}
+
+/// Everything the call may write, held against the oracle. A tensor without a tolerance of its own
+/// must be equal.
+void compare_outputs(const Driver& driver, const Case& test_case, const Bundle& expected,
+                     const Bundle& seen, CaseResult& result) {
+  for (const ArgSpec& arg : driver.args) {
+    if (arg.role == Role::kInput || !seen.tensors.contains(arg.name)) continue;
+    const auto tolerance = test_case.tolerances.find(arg.name);
+    result.comparisons.push_back(compare(
+        arg.name, expected.tensors.at(arg.name), seen.tensors.at(arg.name),
+        tolerance == test_case.tolerances.end() ? Tolerance{.exact = true} : tolerance->second));
+    if (!result.comparisons.back().passed && result.why.empty())
+      result.why = result.comparisons.back().why;
+  }
+}
+
+/// Tensor sets to rotate, so that the others move four times the last cache through it before a set
+/// comes again; bounded by memory.
+std::size_t num_sets(const Driver& driver, const Bundle& bundle) {
+  constexpr double kMaxBytes = 1.5e9;
+  const long l3 = ::sysconf(_SC_LEVEL3_CACHE_SIZE);
+  const double cache_bytes = l3 > 0 ? static_cast<double>(l3) : 32.0 * (1 << 20);
+  double set_bytes = 1.0;
+  for (const auto& [name, tensor] : bundle.tensors)
+    set_bytes += static_cast<double>(tensor.storage_bytes());
+  const double moved = std::max(driver.cost(bundle).bytes, 1.0);
+  const double wanted = std::ceil(4.0 * cache_bytes / moved) + 1;
+  return static_cast<std::size_t>(std::max(1.0, std::min(wanted, kMaxBytes / set_bytes)));
+}
+
+Timing summarize(std::vector<double>& samples) {
+  std::sort(samples.begin(), samples.end());
+  const auto quantile = [&](double q) {
+    return samples[static_cast<std::size_t>(q * static_cast<double>(samples.size() - 1) + 0.5)];
+  };
+  return {quantile(0.5), quantile(0.1), quantile(0.9)};
+}
+
+Timing time_on_cpu(const Driver& driver, const BenchShape& shape, const RunOptions& options) {
+  constexpr std::size_t kMinSamples = 15;
+  constexpr std::size_t kMaxSamples = 20000;
+  constexpr double kMinTime = 0.5e6;  // microseconds, once there are kMinSamples
+  constexpr double kMaxTime = 1.5e6;  // of long calls, which then have fewer
+  constexpr double kWarmUpTime = 0.2e6;
+
+  std::vector<Bundle> sets = {shape.make()};
+  const std::size_t count = num_sets(driver, sets.front());
+  while (sets.size() < count) sets.push_back(sets.front().clone());
+  std::vector<Call> calls;
+  for (Bundle& set : sets) calls.push_back(host_call(driver, set));
+  ExecContext ctx = cpu_context(options);
+  const HostWorkspace workspace(driver.workspace_size(calls.front(), ctx));
+  ctx.workspace = workspace.get();
+
+  std::size_t next = 0;
+  const auto run_next = [&] {
+    const Call& call = calls[next];
+    next = (next + 1) % calls.size();
+    const auto begin = Clock::now();
+    driver.run(call, ctx);
+    return microseconds_since(begin);
+  };
+  const auto warm_up = Clock::now();
+  do run_next();
+  while (microseconds_since(warm_up) < kWarmUpTime);
+
+  std::vector<double> samples;
+  const auto begin = Clock::now();
+  for (double elapsed = 0.0; samples.size() < kMaxSamples && elapsed < kMaxTime;
+       elapsed = microseconds_since(begin)) {
+    if (samples.size() >= kMinSamples && elapsed >= kMinTime) break;
+    samples.push_back(run_next());
+  }
+  while (samples.size() < 3) samples.push_back(run_next());
+  return summarize(samples);
+}
+
+}  // namespace
+
+double run_once(const Driver& driver, Bundle& bundle, const RunOptions& options) {
+  const ForcedVariant forced(driver.name, options.variant);
+  switch (options.on) {
+    case RunOn::kOracle:
+      return run_oracle(driver, bundle);
+    case RunOn::kCuda:
+      return run_once_on_device(driver, bundle, options);
+    case RunOn::kCpu:
+      break;
+  }
+  return run_on_cpu(driver, bundle, options);
+}
+
+CaseResult check_case(const Driver& driver, const Case& test_case, const RunOptions& options) {
+  CaseResult result;
+  result.case_name = test_case.name;
+  result.variant = options.variant;
+  try {
+    const Bundle before = test_case.make();
+    Bundle first = before.clone();
+    run_once(driver, first, options);
+    Bundle second = before.clone();
+    run_once(driver, second, options);
+    Bundle expected = before.clone();
+    run_once(driver, expected, {.on = RunOn::kOracle});
+
+    compare_outputs(driver, test_case, expected, first, result);
+    if (result.why.empty()) result.why = stray_writes(driver, before, first);
+    if (const std::string name = first_difference(first, second);
+        result.why.empty() && !name.empty())
+      result.why = name + " has other bits on a second run";
+    result.passed = result.why.empty();
+  } catch (const UnsupportedError& error) {
+    result.skipped = true;
+    result.why = error.what();
+  } catch (const std::exception& error) {
+    result.why = error.what();
+  }
+  return result;
+}
+
+Timing time_op(const Driver& driver, const BenchShape& shape, const RunOptions& options) {
+  const ForcedVariant forced(driver.name, options.variant);
+  switch (options.on) {
+    case RunOn::kOracle:
+      throw UnsupportedError("the oracle is not timed");
+    case RunOn::kCuda:
+      return time_op_on_device(driver, shape, options);
+    case RunOn::kCpu:
+      break;
+  }
+  return time_on_cpu(driver, shape, options);
+}
+
+}  // namespace k3::harness

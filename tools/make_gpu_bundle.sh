@@ -1,0 +1,64 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+#
+# Gathers a finished build into one folder that runs on a machine with nothing but an NVIDIA driver:
+#   tools/make_gpu_bundle.sh BUILD_DIR [OUT_DIR]        OUT_DIR: build-bundle
+# Then, there:  ./run_all.sh [RESULTS_DIR]
+set -euo pipefail
+
+build=${1:?usage: make_gpu_bundle.sh BUILD_DIR [OUT_DIR]}
+source_dir=$(cd "$(dirname "$0")/.." && pwd)
+out=${2:-$source_dir/build-bundle}
+
+rm -rf "$out"
+mkdir -p "$out/bin" "$out/lib"
+install -m 755 "$build/k3" "$out/bin/"
+find "$build/tests" -maxdepth 1 -type f -perm -u+x -name '*tests' -exec install -m 755 {} "$out/bin/" \;
+find "$build" -maxdepth 1 -name 'libk3.so*' -exec cp -a {} "$out/lib/" \;
+
+# Everything but the C library and the driver travels along. Files are copied under the names that
+# the loader asks for.
+system='^(linux-vdso|ld-linux|libc|libm|libpthread|libdl|librt|libcuda)[.-]'
+for binary in "$out"/bin/* "$out"/lib/*.so; do
+  ldd "$binary" | awk '$2 == "=>" && $3 ~ /^\// { print $1, $3 }' | while read -r name path; do
+    [[ $name =~ $system || -e $out/lib/$name ]] || cp -L "$path" "$out/lib/$name"
+  done
+done
+
+[[ ! -d $source_dir/tests/data ]] || { mkdir -p "$out/tests"; cp -r "$source_dir/tests/data" "$out/tests/"; }
+strip --strip-debug "$out"/bin/* "$out"/lib/*
+
+cat > "$out/run_all.sh" <<'RUN'
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# Checks, tests and benches everything on this machine; logs and bench.json go to the results folder.
+set -uo pipefail
+cd "$(dirname "$0")"
+results=${1:-results}
+mkdir -p "$results"
+export LD_LIBRARY_PATH=$PWD/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
+export K3_TEST_DATA=$PWD/tests/data
+failed=0
+step() {
+  local name=$1
+  shift
+  if "$@" > "$results/$name.log" 2>&1; then
+    echo "ok      $name"
+  else
+    echo "FAILED  $name (exit $?)"
+    tail -n 20 "$results/$name.log"
+    failed=1
+  fi
+}
+
+step info bin/k3 info
+step ops bin/k3 ops
+step check bin/k3 check --backend cuda
+for test in bin/*tests; do
+  step "$(basename "$test")" "$test" --gtest_brief=1
+done
+step bench bin/k3 bench --backend cuda --json "$results/bench.json"
+exit $failed
+RUN
+chmod +x "$out/run_all.sh"
+du -sh "$out"
