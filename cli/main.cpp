@@ -4,6 +4,7 @@
 #include <cstdio>
 #include <exception>
 #include <new>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -40,7 +41,15 @@ int fail(const std::string& what, int exit_code) {
   return exit_code;
 }
 
+/// CLI11 would only say that a subcommand is missing.
+void require_command(const std::string& word) {
+  for (const Command& command : kCommands)
+    if (word == command.name || word.starts_with('-')) return;
+  throw UsageError("no command is called '" + word + "' (see k3 --help)");
+}
+
 int parse_and_run(int argc, char** argv) {
+  if (argc > 1) require_command(argv[1]);
   CLI::App app{"Kimi K3 kernels: run, check and time them", "k3"};
   app.set_version_flag("--version", std::string("k3 ") + version());
   app.require_subcommand(1);

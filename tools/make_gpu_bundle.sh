@@ -14,29 +14,30 @@ rm -rf "$out"
 mkdir -p "$out/bin" "$out/lib"
 install -m 755 "$build/k3" "$out/bin/"
 find "$build/tests" -maxdepth 1 -type f -perm -u+x -name '*tests' -exec install -m 755 {} "$out/bin/" \;
-find "$build" -maxdepth 1 -name 'libk3.so*' -exec cp -a {} "$out/lib/" \;
+cp -L "$build/libk3.so" "$out/lib/libk3.so.0"
+ln -s libk3.so.0 "$out/lib/libk3.so"
 
-# Everything but the C library and the driver travels along. Files are copied under the names that
-# the loader asks for.
+# Everything but the C library and the driver travels along, under the names that the loader asks
+# for; the binaries look for them in ../lib.
 system='^(linux-vdso|ld-linux|libc|libm|libpthread|libdl|librt|libcuda)[.-]'
-for binary in "$out"/bin/* "$out"/lib/*.so; do
+for binary in "$out"/bin/* "$out/lib/libk3.so.0"; do
   ldd "$binary" | awk '$2 == "=>" && $3 ~ /^\// { print $1, $3 }' | while read -r name path; do
     [[ $name =~ $system || -e $out/lib/$name ]] || cp -L "$path" "$out/lib/$name"
   done
 done
 
 [[ ! -d $source_dir/tests/data ]] || { mkdir -p "$out/tests"; cp -r "$source_dir/tests/data" "$out/tests/"; }
-strip --strip-debug "$out"/bin/* "$out"/lib/*
+strip --strip-debug "$out"/bin/* "$out"/lib/*.so.*
 
 cat > "$out/run_all.sh" <<'RUN'
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# Checks, tests and benches everything on this machine; logs and bench.json go to the results folder.
+# Checks, tests and benches everything on this machine, CPU and GPU. Logs and the benches' JSON go to
+# the results folder.
 set -uo pipefail
 cd "$(dirname "$0")"
 results=${1:-results}
 mkdir -p "$results"
-export LD_LIBRARY_PATH=$PWD/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
 export K3_TEST_DATA=$PWD/tests/data
 failed=0
 step() {
@@ -53,11 +54,13 @@ step() {
 
 step info bin/k3 info
 step ops bin/k3 ops
-step check bin/k3 check --backend cuda
+step check bin/k3 check
 for test in bin/*tests; do
   step "$(basename "$test")" "$test" --gtest_brief=1
 done
-step bench bin/k3 bench --backend cuda --json "$results/bench.json"
+for backend in cuda cpu; do
+  step "bench-$backend" bin/k3 bench --backend "$backend" --json "$results/bench-$backend.json"
+done
 exit $failed
 RUN
 chmod +x "$out/run_all.sh"

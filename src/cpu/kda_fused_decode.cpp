@@ -13,7 +13,6 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
-#include <type_traits>
 
 #include "cpu/bf16-inl.h"
 #include "cpu/kernels.h"
@@ -28,18 +27,16 @@ namespace {
 using Problem = KdaFusedDecodeProblem;
 constexpr int kD = kKdaHeadDim;
 constexpr int kRows = 4;  ///< state rows whose dot products are reduced together
-#ifndef KAHEAD
-#define KAHEAD 16
-#endif
-constexpr int kAhead = KAHEAD;  ///< rows between a prefetch and its use
+/// Rows between a prefetch and its use: 16 KB of fp32, about what memory delivers in one prologue.
+constexpr int kAhead = 32;
 
 /// Everything that the pass over the state needs of one (request, head); fp32.
 struct Head {
-  HWY_ALIGN float q[kD];      ///< normalised and scaled
-  HWY_ALIGN float k[kD];      ///< normalised
+  HWY_ALIGN float q[kD];  ///< normalised and scaled
+  HWY_ALIGN float k[kD];  ///< normalised
   HWY_ALIGN float v[kD];
   HWY_ALIGN float decay[kD];
-  HWY_ALIGN float q_split[kD];  ///< the same in the layout of t128_split
+  HWY_ALIGN float q_split[kD];  ///< these three as t128_split lays them out
   HWY_ALIGN float k_split[kD];
   HWY_ALIGN float decay_split[kD];
   float qk;    ///< dot(k, q)
@@ -93,10 +90,9 @@ void decay_of(const Problem& p, int n, int h, float* decay) {
   for_channels([&](auto d, int i) HWY_ATTR {
     auto x = load_bf16(d, g + i);
     if (p.dt_bias != nullptr) x = hn::Add(x, hn::LoadU(d, p.dt_bias + h * kD + i));
-    const auto log_decay =
-        p.has_lower_bound
-            ? hn::Mul(hn::Set(d, p.lower_bound), sigmoid(d, hn::Mul(hn::Set(d, a), x)))
-            : hn::Mul(hn::Set(d, -a), softplus(d, x));
+    const auto log_decay = p.has_lower_bound ? hn::Mul(hn::Set(d, p.lower_bound),
+                                                       sigmoid(d, hn::Mul(hn::Set(d, a), x)))
+                                             : hn::Mul(hn::Set(d, -a), softplus(d, x));
     hn::StoreU(exp_nonpositive(d, log_decay), d, decay + i);
   });
 }
@@ -186,9 +182,8 @@ void recur(const Head& head, StateT* state, const StateT* next, float* o) {
 void write_out(const Problem& p, int n, int h, float* o) {
   bf16* const out = p.out + n * p.out_stride + h * kD;
   if (p.round_o == Rounding::kBF16)
-    for_channels([&](auto d, int i) HWY_ATTR {
-      hn::Store(round_to_bf16(d, hn::Load(d, o + i)), d, o + i);
-    });
+    for_channels([&](auto d, int i)
+                     HWY_ATTR { hn::Store(round_to_bf16(d, hn::Load(d, o + i)), d, o + i); });
   if (p.onorm_gate == nullptr) {
     for_channels([&](auto d, int i) HWY_ATTR { store_bf16(d, hn::Load(d, o + i), out + i); });
     return;
@@ -240,12 +235,9 @@ namespace {
 
 HWY_EXPORT(decode_heads);
 
-#ifndef KTPT
-#define KTPT 8
-#endif
 /// Tasks of several heads keep the prefetch going from one head to the next; at least this many
 /// tasks per thread keep the threads evenly loaded.
-constexpr std::int64_t kTasksPerThread = KTPT;
+constexpr std::int64_t kTasksPerThread = 8;
 
 }  // namespace
 

@@ -25,7 +25,8 @@
 namespace k3::cpu {
 
 /// cap * tanh(x / cap) as x R(x / cap) with x held to where tanh has become 1. Multiplying by x
-/// itself keeps the relative accuracy for caps of any size, and its sign makes that of the cap moot.
+/// itself keeps the relative accuracy for caps of any size, and its sign makes that of the cap
+/// moot.
 struct SoftCap {
   static constexpr float kSaturated = 7.0F;  ///< tanh(7) = 1 - 1.7e-6
 

@@ -8,8 +8,8 @@
 // Defined by element index alone, so that a single step, a verify over several tokens and a replay
 // agree bit for bit, whatever their schedule. The vector form transposes 4 x 4 elements within each
 // 128-bit block, which puts one group in one lane and makes step 1 a vertical multiply-add. The
-// number of lanes never changes a bit; a target without fused multiply-add (SSSE3, SSE4) rounds each
-// product and may differ in the last places.
+// number of lanes never changes a bit; a target without fused multiply-add (SSSE3, SSE4) rounds
+// each product and may differ in the last places.
 
 #if defined(K3_CPU_T128_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef K3_CPU_T128_INL_H_
@@ -53,9 +53,10 @@ inline float t128_dot_scalar(const float* x, const float* y) {
 /// Vectors in a row of 128 elements whose every group is one lane.
 inline constexpr std::size_t kT128Vectors = kT128Groups / hn::MaxLanes(T128Tag());
 
-/// Lanes(T128Tag()) groups; vector e holds their elements e. Of the 8 groups of 32 elements, 0 2 4 6
-/// stand in one quad of lanes and 1 3 5 7 in the next (of the same vector, or of the next one), so
-/// that the transposition never crosses a 128-bit block and the tree's first level adds two quads.
+/// Lanes(T128Tag()) groups; vector e holds their elements e. Of the 8 groups of 32 elements, 0 2 4
+/// 6 stand in one quad of lanes and 1 3 5 7 in the next (of the same vector, or of the next one),
+/// so that the transposition never crosses a 128-bit block and the tree's first level adds two
+/// quads.
 struct T128Elements {
   T128Vec e0, e1, e2, e3;
 };
@@ -149,9 +150,9 @@ HWY_INLINE T128QuadVec t128_level1(D d, const hn::Vec<D>* sums) {
 HWY_INLINE T128QuadVec t128_blocks(const T128Vec (&group_sums)[kT128Vectors]) {
   const T128Tag d;
   constexpr std::size_t kStep = kT128Vectors / 4;
-  const T128QuadVec halves[4] = {
-      t128_level1(d, group_sums), t128_level1(d, group_sums + kStep),
-      t128_level1(d, group_sums + 2 * kStep), t128_level1(d, group_sums + 3 * kStep)};
+  const T128QuadVec halves[4] = {t128_level1(d, group_sums), t128_level1(d, group_sums + kStep),
+                                 t128_level1(d, group_sums + 2 * kStep),
+                                 t128_level1(d, group_sums + 3 * kStep)};
   return t128_join(halves);
 }
 

@@ -292,7 +292,8 @@ std::string header_text(const std::vector<const NamedEntry*>& order,
   if (!metadata.empty()) header["__metadata__"] = metadata;
   std::uint64_t offset = 0;
   for (const NamedEntry* tensor : order) {
-    const auto& [name, entry] = *tensor;
+    const std::string& name = tensor->first;
+    const Entry& entry = tensor->second;
     const auto* known = std::find_if(std::begin(kDTypeNames), std::end(kDTypeNames),
                                      [&](const DTypeName& d) { return d.dtype == entry.dtype; });
     const std::vector<std::uint64_t> shape(entry.shape.begin(), entry.shape.end());
