@@ -6,6 +6,7 @@
 #include <fmt/ranges.h>
 
 #include <cctype>
+#include <cmath>
 #include <ctime>
 #include <filesystem>
 #include <optional>
@@ -107,8 +108,8 @@ nlohmann::ordered_json to_json(const BenchReport& report) {
                     {"median_us", row.timing.median_us},
                     {"p10_us", row.timing.p10_us},
                     {"p90_us", row.timing.p90_us},
-                    {"bytes", row.cost.bytes},
-                    {"flops", row.cost.flops},
+                    {"bytes", std::llround(row.cost.bytes)},
+                    {"flops", std::llround(row.cost.flops)},
                     {"floor_us", row.floor_us},
                     {"percent_of_floor", row.percent_of_floor()},
                     {"peer", row.peer}});

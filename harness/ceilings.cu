@@ -20,7 +20,7 @@ __global__ void empty_kernel() {
   cuda::pdl_wait();
 }
 
-/// x <- -x over bf16 or fp32 words: 16 bytes read and written by each thread.
+/// x <- -x over fp32 words: 16 bytes read and written by each thread.
 __global__ __launch_bounds__(kNumThreads) void negate_in_place(uint4* x) {
   cuda::pdl_launch_dependents();
   const std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * kNumThreads + threadIdx.x;

@@ -13,7 +13,7 @@ out=${2:-$source_dir/build-bundle}
 rm -rf "$out"
 mkdir -p "$out/bin" "$out/lib"
 install -m 755 "$build/k3" "$out/bin/"
-find "$build/tests" -maxdepth 1 -type f -perm -u+x -name '*tests' -exec install -m 755 {} "$out/bin/" \;
+find "$build/tests" -maxdepth 1 -type f -perm -u+x -name '*tests' -exec cp {} "$out/bin/" \;
 cp -L "$build/libk3.so" "$out/lib/libk3.so.0"
 ln -s libk3.so.0 "$out/lib/libk3.so"
 
@@ -26,14 +26,15 @@ for binary in "$out"/bin/* "$out/lib/libk3.so.0"; do
   done
 done
 
-[[ ! -d $source_dir/tests/data ]] || { mkdir -p "$out/tests"; cp -r "$source_dir/tests/data" "$out/tests/"; }
+mkdir -p "$out/tests"
+cp -r "$source_dir/tests/data" "$out/tests/"
 strip --strip-debug "$out"/bin/* "$out"/lib/*.so.*
 
 cat > "$out/run_all.sh" <<'RUN'
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# Checks, tests and benches everything on this machine, CPU and GPU. Logs and the benches' JSON go to
-# the results folder.
+# Checks, tests and benches everything on this machine, CPU and GPU. Logs and the benches' JSON go
+# to the results folder.
 set -uo pipefail
 cd "$(dirname "$0")"
 results=${1:-results}

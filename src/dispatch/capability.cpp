@@ -21,11 +21,13 @@ struct VerifiedOn {
 };
 
 constexpr VerifiedOn kVerified[] = {
-    {"kda_prefill", "chunked", "avx2"},        {"kda_prefill", "chunked", "sse4"},
-    {"kda_prefill", "chunked", "ssse3"},       {"kda_fused_decode", "streaming", "avx2"},
-    {"kda_fused_decode", "streaming", "sse4"}, {"kda_fused_decode", "streaming", "ssse3"},
-    {"situ_and_mul", "simd", "avx2"},          {"situ_and_mul", "simd", "sse4"},
-    {"situ_and_mul", "simd", "ssse3"},
+    {"kda_prefill", "chunked", "ssse3"},        {"kda_prefill", "chunked", "sse4"},
+    {"kda_prefill", "chunked", "avx2"},         {"kda_prefill", "chunked", "avx3"},
+    {"kda_fused_decode", "streaming", "ssse3"}, {"kda_fused_decode", "streaming", "sse4"},
+    {"kda_fused_decode", "streaming", "avx2"},  {"kda_fused_decode", "streaming", "avx3"},
+    {"situ_and_mul", "simd", "ssse3"},          {"situ_and_mul", "simd", "sse4"},
+    {"situ_and_mul", "simd", "avx2"},           {"situ_and_mul", "simd", "avx3"},
+    {"situ_and_mul", "vec8", "sm_90a"},         {"situ_and_mul", "scalar", "sm_90a"},
 };
 
 Status status_of(std::string_view op, std::string_view variant, std::string_view arch) {

@@ -3,6 +3,8 @@
 // (tests/data/README.md).
 #include <gtest/gtest.h>
 
+#include <cstdlib>
+
 #include "harness/compare.h"
 #include "harness/files.h"
 #include "harness/runner.h"
@@ -15,6 +17,12 @@ struct Golden {
   const char* file;
 };
 
+/// The source tree's tests/data, or where a program carried to another machine finds them.
+std::string data_folder() {
+  const char* moved = std::getenv("K3_TEST_DATA");
+  return moved != nullptr ? moved : K3_TEST_DATA;
+}
+
 void PrintTo(const Golden& golden, std::ostream* os) { *os << golden.file; }
 
 class GoldenFile : public testing::TestWithParam<std::tuple<Golden, RunOn>> {};
@@ -22,7 +30,7 @@ class GoldenFile : public testing::TestWithParam<std::tuple<Golden, RunOn>> {};
 TEST_P(GoldenFile, Agrees) {
   const auto& [golden, on] = GetParam();
   const Driver& driver = *find_driver(golden.op);
-  const RunFile file = load_run_file(driver, std::string(K3_TEST_DATA "/") + golden.file);
+  const RunFile file = load_run_file(driver, data_folder() + "/" + golden.file);
   Bundle bundle = file.bundle.clone();
   run_once(driver, bundle, {.on = on});
   ASSERT_FALSE(file.expected.empty());
