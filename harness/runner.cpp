@@ -9,11 +9,11 @@
 #include <cmath>
 #include <cstdlib>
 #include <cstring>
-#include <new>
 #include <optional>
 #include <utility>
 
 #include "harness/device.h"
+#include "harness/host_memory.h"
 #include "k3/error.h"
 
 namespace k3::harness {
@@ -49,37 +49,6 @@ class ForcedVariant {
   std::optional<std::string> before_;
 };
 
-/// Host scratch memory of exactly the bytes asked for, filled with NaN, with guard bytes behind it.
-class HostWorkspace {
- public:
-  explicit HostWorkspace(std::size_t bytes)
-      : bytes_(bytes),
-        data_(static_cast<std::byte*>(::operator new[](bytes + kGuardBytes, kAlignment))) {
-    std::memset(data_, 0xFF, bytes);
-    std::memset(data_ + bytes, kGuard, kGuardBytes);
-  }
-  ~HostWorkspace() { ::operator delete[](data_, kAlignment); }
-  HostWorkspace(const HostWorkspace&) = delete;
-  HostWorkspace& operator=(const HostWorkspace&) = delete;
-
-  [[nodiscard]] Workspace get() const {
-    return bytes_ == 0 ? Workspace{} : Workspace{data_, bytes_};
-  }
-  /// @throws Error where a guard byte has changed.
-  void check() const {
-    for (std::size_t i = 0; i < kGuardBytes; ++i)
-      if (data_[bytes_ + i] != std::byte{kGuard})
-        throw Error(fmt::format("stray write {} bytes behind a workspace of {}", i, bytes_));
-  }
-
- private:
-  static constexpr std::align_val_t kAlignment{64};
-  static constexpr std::size_t kGuardBytes = 256;
-  static constexpr unsigned char kGuard = 0xC3;
-  std::size_t bytes_;
-  std::byte* data_;
-};
-
 ExecContext cpu_context(const RunOptions& options) {
   ExecContext ctx;
   ctx.backend = Backend::kCpu;
@@ -87,16 +56,28 @@ ExecContext cpu_context(const RunOptions& options) {
   return ctx;
 }
 
-double run_on_cpu(const Driver& driver, Bundle& bundle, const RunOptions& options) {
-  const Call call = host_call(driver, bundle);
+double run_on_cpu(const Driver& driver, const Call& call, const RunOptions& options) {
   ExecContext ctx = cpu_context(options);
-  const HostWorkspace workspace(driver.workspace_size(call, ctx));
+  HostWorkspace workspace(driver.workspace_size(call, ctx));
   ctx.workspace = workspace.get();
   const auto begin = Clock::now();
   driver.run(call, ctx);
   const double elapsed = microseconds_since(begin);
   workspace.check();
   return elapsed;
+}
+
+/// The first run of a check: between guard bytes. The second runs in the bundle's own storage, so
+/// that addresses differ. The CUDA half of the runner has guard bytes in every run.
+void run_guarded(const Driver& driver, Bundle& bundle, const RunOptions& options) {
+  if (options.on != RunOn::kCpu) {
+    run_once(driver, bundle, options);
+    return;
+  }
+  const ForcedVariant forced(driver.name, options.variant);
+  GuardedBundle guarded(bundle);
+  run_on_cpu(driver, guarded.call(driver), options);
+  guarded.read_back(bundle);
 }
 
 double run_oracle(const Driver& driver, Bundle& bundle) {
@@ -134,6 +115,7 @@ void compare_outputs(const Driver& driver, const Case& test_case, const Bundle& 
 /// comes again; bounded by memory.
 std::size_t num_sets(const Driver& driver, const Bundle& bundle) {
   constexpr double kMaxBytes = 1.5e9;
+  constexpr double kMaxSets = 8000;
   const long l3 = ::sysconf(_SC_LEVEL3_CACHE_SIZE);
   const double cache_bytes = l3 > 0 ? static_cast<double>(l3) : 32.0 * (1 << 20);
   double set_bytes = 1.0;
@@ -141,7 +123,8 @@ std::size_t num_sets(const Driver& driver, const Bundle& bundle) {
     set_bytes += static_cast<double>(tensor.storage_bytes());
   const double moved = std::max(driver.cost(bundle).bytes, 1.0);
   const double wanted = std::ceil(4.0 * cache_bytes / moved) + 1;
-  return static_cast<std::size_t>(std::max(1.0, std::min(wanted, kMaxBytes / set_bytes)));
+  return static_cast<std::size_t>(
+      std::max(1.0, std::min({wanted, kMaxSets, kMaxBytes / set_bytes})));
 }
 
 Timing summarize(std::vector<double>& samples) {
@@ -165,7 +148,7 @@ Timing time_on_cpu(const Driver& driver, const BenchShape& shape, const RunOptio
   std::vector<Call> calls;
   for (Bundle& set : sets) calls.push_back(host_call(driver, set));
   ExecContext ctx = cpu_context(options);
-  const HostWorkspace workspace(driver.workspace_size(calls.front(), ctx));
+  HostWorkspace workspace(driver.workspace_size(calls.front(), ctx));
   ctx.workspace = workspace.get();
 
   std::size_t next = 0;
@@ -203,7 +186,7 @@ double run_once(const Driver& driver, Bundle& bundle, const RunOptions& options)
     case RunOn::kCpu:
       break;
   }
-  return run_on_cpu(driver, bundle, options);
+  return run_on_cpu(driver, host_call(driver, bundle), options);
 }
 
 CaseResult check_case(const Driver& driver, const Case& test_case, const RunOptions& options) {
@@ -213,7 +196,7 @@ CaseResult check_case(const Driver& driver, const Case& test_case, const RunOpti
   try {
     const Bundle before = test_case.make();
     Bundle first = before.clone();
-    run_once(driver, first, options);
+    run_guarded(driver, first, options);
     Bundle second = before.clone();
     run_once(driver, second, options);
     Bundle expected = before.clone();
