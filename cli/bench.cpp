@@ -79,9 +79,52 @@ double floor_us(const harness::Cost& cost, const harness::Ceilings& ceilings) {
   return 1e-3 * std::max(cost.bytes / ceilings.read_write_gbps, cost.flops / ceilings.fma_gflops);
 }
 
+double middle(double a, double b) { return 0.5 * (a + b); }
+
+/// The limits of this machine, read again between rows on the CPU: on a shared machine the memory
+/// moves by half its speed within a minute, and a row is to be held against its own moment.
+class Limits {
+ public:
+  explicit Limits(Backend backend, int threads) : backend_(backend), threads_(threads) { read(); }
+
+  void read() {
+    if (backend_ == Backend::kCpu)
+      readings_.push_back(harness::measure_cpu_ceilings(threads_));
+    else if (readings_.empty())
+      readings_.push_back(harness::measure_cuda_ceilings());
+  }
+
+  /// Around the row that was timed between the last two readings.
+  [[nodiscard]] harness::Ceilings around_row() const {
+    const harness::Ceilings& after = readings_.back();
+    const harness::Ceilings& before =
+        readings_[readings_.size() - std::min<std::size_t>(readings_.size(), 2)];
+    return {middle(before.read_write_gbps, after.read_write_gbps),
+            middle(before.fma_gflops, after.fma_gflops), after.empty_launch_us};
+  }
+
+  /// Of the whole run: the median of each rate.
+  [[nodiscard]] harness::Ceilings overall() const {
+    return {median(&harness::Ceilings::read_write_gbps), median(&harness::Ceilings::fma_gflops),
+            median(&harness::Ceilings::empty_launch_us)};
+  }
+
+ private:
+  [[nodiscard]] double median(double harness::Ceilings::* rate) const {
+    std::vector<double> values;
+    for (const harness::Ceilings& reading : readings_) values.push_back(reading.*rate);
+    std::nth_element(values.begin(), values.begin() + values.size() / 2, values.end());
+    return values[values.size() / 2];
+  }
+
+  Backend backend_;
+  int threads_;
+  std::vector<harness::Ceilings> readings_;
+};
+
 /// Times one shape on every variant. A variant that refuses the shape has no row.
 void bench_shape(const Driver& driver, const BenchShape& shape, const BenchRequest& request,
-                 const Peers& peers, BenchReport& report) {
+                 const Peers& peers, Limits& limits, BenchReport& report) {
   const harness::Bundle bundle = shape.make();
   const BenchShape prepared = {shape.sizes, [&] { return bundle.clone(); }};
   for (const Variant& variant : variants_of(driver.name, report.backend)) {
@@ -97,7 +140,8 @@ void bench_shape(const Driver& driver, const BenchShape& shape, const BenchReque
     } catch (const UnsupportedError&) {
       continue;
     }
-    row.floor_us = floor_us(row.cost, report.ceilings);
+    limits.read();
+    row.floor_us = floor_us(row.cost, limits.around_row());
     row.peer = peers.find(report.machine, driver.name, shape_text(shape.sizes));
     report.rows.push_back(std::move(row));
   }
@@ -110,17 +154,15 @@ BenchReport bench_backend(Backend backend, const std::vector<const Driver*>& dri
   report.machine = machine_name(backend);
   Progress progress;
   progress.show("measuring this machine's limits");
-  if (backend == Backend::kCuda) {
-    report.ceilings = harness::measure_cuda_ceilings();
-  } else {
+  if (backend == Backend::kCpu)
     report.threads = request.threads > 0 ? request.threads : cpu_info().threads;
-    report.ceilings = harness::measure_cpu_ceilings(request.threads);
-  }
+  Limits limits(backend, request.threads);
   for (const Driver* driver : drivers)
     for (const BenchShape& shape : driver->bench_shapes(level_named(request.shapes))) {
       progress.show(fmt::format("{} {}", driver->name, shape_text(shape.sizes)));
-      bench_shape(*driver, shape, request, peers, report);
+      bench_shape(*driver, shape, request, peers, limits, report);
     }
+  report.ceilings = limits.overall();
   return report;
 }
 

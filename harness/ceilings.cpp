@@ -71,19 +71,19 @@ namespace {
 HWY_EXPORT(negate);
 HWY_EXPORT(multiply_add);
 
-/// The shortest of several runs, in seconds, after one untimed run.
+/// The median of several runs, in seconds, after one untimed run: what an op is timed by, too.
 template <class Body>
-double best_seconds(const Body& body) {
+double median_seconds(const Body& body) {
   constexpr int kRuns = 7;
   body();
-  double best = 1e30;
-  for (int run = 0; run < kRuns; ++run) {
+  double seconds[kRuns];
+  for (double& run : seconds) {
     const auto begin = std::chrono::steady_clock::now();
     body();
-    const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - begin;
-    best = std::min(best, elapsed.count());
+    run = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   }
-  return best;
+  std::nth_element(seconds, seconds + kRuns / 2, seconds + kRuns);
+  return seconds[kRuns / 2];
 }
 
 double measure_read_write_gbps(int threads) {
@@ -92,7 +92,7 @@ double measure_read_write_gbps(int threads) {
   constexpr std::int64_t kPerBlock = kBytes / kBlocks / static_cast<std::int64_t>(sizeof(float));
   Tensor buffer = Tensor::dense(DType::kF32, {kBlocks * kPerBlock});
   auto* x = reinterpret_cast<float*>(buffer.storage());
-  const double seconds = best_seconds([&] {
+  const double seconds = median_seconds([&] {
     cpu::parallel_for(kBlocks, threads, [&](std::int64_t block, int) {
       HWY_DYNAMIC_DISPATCH(negate)(x + block * kPerBlock, static_cast<std::size_t>(kPerBlock));
     });
@@ -101,11 +101,11 @@ double measure_read_write_gbps(int threads) {
 }
 
 double measure_fma_gflops(int threads) {
-  constexpr std::int64_t kSteps = 2'000'000;
+  constexpr std::int64_t kSteps = 1'000'000;
   constexpr std::int64_t kCacheLine = 16;  // floats: no two threads' sinks share one
   std::vector<float> sinks(static_cast<std::size_t>(threads * kCacheLine));
   std::int64_t operations = 0;
-  const double seconds = best_seconds([&] {
+  const double seconds = median_seconds([&] {
     cpu::parallel_for(threads, threads, [&](std::int64_t task, int) {
       const std::int64_t done =
           HWY_DYNAMIC_DISPATCH(multiply_add)(kSteps, &sinks[task * kCacheLine]);

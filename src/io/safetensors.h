@@ -14,7 +14,8 @@
 
 namespace k3::io {
 
-/// A file that is not a safetensors file, or lies about itself. The text names the file and the rule.
+/// A file that is not a safetensors file, or lies about itself. The text names the file and the
+/// rule.
 class FileError : public Error {
  public:
   using Error::Error;
@@ -37,8 +38,9 @@ struct SafeTensors {
 SafeTensors load(const std::string& path);
 
 /// Parses bytes in memory; the caller keeps them alive. `name` stands in error texts.
-/// Checks: length against the bytes there, header cap of 100 MB, JSON depth and types, known dtypes,
-/// shape x dtype = bytes without overflow, ranges inside the file, in order, no overlap, no hole.
+/// Checks: length against the bytes there, header cap of 100 MB, JSON depth and types, known
+/// dtypes, shape x dtype = bytes without overflow, ranges inside the file, in order, no overlap, no
+/// hole.
 SafeTensors parse(std::span<const std::byte> bytes, const std::string& name);
 
 /// Writes tensors in the given order, through a temporary file and a rename. @throws FileError
