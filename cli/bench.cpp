@@ -74,11 +74,6 @@ class Peers {
   json figures_ = json::object();
 };
 
-/// The time that the measured rates allow for a call's bytes and operations, whichever is longer.
-double floor_us(const harness::Cost& cost, const harness::Ceilings& ceilings) {
-  return 1e-3 * std::max(cost.bytes / ceilings.read_write_gbps, cost.flops / ceilings.fma_gflops);
-}
-
 double middle(double a, double b) { return 0.5 * (a + b); }
 
 /// The limits of this machine, read again between rows on the CPU: on a shared machine the memory

@@ -101,6 +101,8 @@ int check(const CheckRequest& request) {
                 {"skipped", totals.skipped}});
   else
     fmt::print("{} passed, {} failed, {} skipped\n", totals.passed, totals.failed, totals.skipped);
+  if (backend != Backend::kAuto && totals.passed + totals.failed == 0)
+    throw UnsupportedError(fmt::format("--backend {}: no case ran", request.backend));
   return totals.failed == 0 ? kExitOk : kExitDiffers;
 }
 

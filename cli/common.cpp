@@ -12,6 +12,7 @@
 #include "cli/process.h"
 #include "harness/device.h"
 #include "io/safetensors.h"
+#include "k3_commit.h"
 
 namespace k3::cli {
 
@@ -53,11 +54,37 @@ void require_usable(Backend backend) {
     throw UnsupportedError(std::string("--backend cuda: ") + why);
 }
 
-std::string commit() {
-  const auto [status, text] =
-      output_of({"git", "-C", K3_SOURCE_DIR, "rev-parse", "--short", "HEAD"});
-  return status == 0 && !text.empty() ? text : K3_GIT_COMMIT;
+harness::RunOn run_on(const harness::Driver& driver, const std::string& backend) {
+  if (backend == "oracle") return harness::RunOn::kOracle;
+  if (backend == "cpu") return harness::RunOn::kCpu;
+  require_usable(backend_named(backend));
+  const bool on_cuda = backend == "cuda" || (harness::cuda_unusable() == nullptr &&
+                                             !variants_of(driver.name, Backend::kCuda).empty());
+  return on_cuda ? harness::RunOn::kCuda : harness::RunOn::kCpu;
 }
+
+const char* name_of(harness::RunOn on) {
+  switch (on) {
+    case harness::RunOn::kCpu:
+      return "cpu";
+    case harness::RunOn::kCuda:
+      return "cuda";
+    case harness::RunOn::kOracle:
+      return "oracle";
+  }
+  return "unknown";
+}
+
+double floor_us(const harness::Cost& cost, const harness::Ceilings& ceilings) {
+  return 1e-3 * std::max(cost.bytes / ceilings.read_write_gbps, cost.flops / ceilings.fma_gflops);
+}
+
+void print_error(const std::string& text) noexcept {
+  std::fputs(text.c_str(), stderr);
+  std::fflush(stderr);
+}
+
+std::string commit() { return K3_COMMIT; }
 
 void print_json(const nlohmann::ordered_json& value) {
   fmt::print("{}\n", value.dump(2, ' ', false, nlohmann::json::error_handler_t::replace));
@@ -93,15 +120,13 @@ Progress::Progress() : on_terminal_(::isatty(STDERR_FILENO) != 0) {}
 
 void Progress::show(const std::string& text) {
   if (!on_terminal_) return;
-  fmt::print(stderr, "\r\033[K{}", text);
-  std::fflush(stderr);
+  print_error("\r\033[K" + text);
   shown_ = true;
 }
 
 void Progress::clear() {
   if (!shown_) return;
-  fmt::print(stderr, "\r\033[K");
-  std::fflush(stderr);
+  print_error("\r\033[K");
   shown_ = false;
 }
 

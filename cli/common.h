@@ -42,9 +42,19 @@ Backend backend_named(const std::string& name);
 /// @throws UnsupportedError where CUDA is asked for by name and cannot be used.
 void require_usable(Backend backend);
 
-/// The commit of the source tree this program was built from, or of the build itself where the tree
-/// is gone; empty where neither is known.
+/// The commit that was built, with "-dirty" where the tree had changes; empty outside a checkout.
 std::string commit();
+
+/// What runs an op: "cpu", "cuda" or "oracle"; "auto" is CUDA where the op has a kernel there and
+/// the device can be used. @throws UnsupportedError where CUDA is asked for and cannot be used.
+harness::RunOn run_on(const harness::Driver& driver, const std::string& backend);
+const char* name_of(harness::RunOn on);
+
+/// The time that the measured rates allow for a call's bytes and operations, whichever is longer.
+double floor_us(const harness::Cost& cost, const harness::Ceilings& ceilings);
+
+/// To stderr. Never throws: an error must not hide behind a closed stderr.
+void print_error(const std::string& text) noexcept;
 
 void print_json(const nlohmann::ordered_json& value);
 /// @throws io::FileError

@@ -1,16 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <fmt/format.h>
-
 #include <cstdio>
 #include <exception>
 #include <new>
+#include <sstream>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "cli/commands.h"
 #include "cli/common.h"
-#include "io/safetensors.h"
+#include "io/text.h"
 #include "k3/error.h"
 #include "k3/version.h"
 
@@ -35,9 +34,13 @@ constexpr Command kCommands[] = {
     {"demo", "Recorded tensors and a K3-shaped layer in one table", "k3 demo tests/data", add_demo},
 };
 
+/// The text may quote a file, so nothing in it but its line ends reaches the terminal as a control.
 int fail(const std::string& what, int exit_code) {
   std::fflush(stdout);
-  fmt::print(stderr, "k3: error: {}\n", what);
+  std::string text = "k3: error: ";
+  std::istringstream lines(what);
+  for (std::string line; std::getline(lines, line);) text += io::printable(line) + "\n";
+  print_error(text);
   return exit_code;
 }
 

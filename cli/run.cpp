@@ -8,10 +8,8 @@
 
 #include "cli/commands.h"
 #include "cli/common.h"
-#include "harness/compare.h"
-#include "harness/device.h"
 #include "harness/files.h"
-#include "io/safetensors.h"
+#include "io/text.h"
 
 namespace k3::cli {
 namespace {
@@ -49,58 +47,11 @@ void apply_settings(const Driver& driver, const std::vector<std::string>& settin
   }
 }
 
-/// An optional output may have more rows than the call fills; it then gets as many as the file has.
-void take_expected_rows(const Driver& driver, RunFile& file) {
-  for (const harness::ArgSpec& arg : driver.args) {
-    const auto expected = file.expected.find(arg.name);
-    const auto added = file.bundle.tensors.find(arg.name);
-    if (!arg.optional || arg.role != harness::Role::kOutput || expected == file.expected.end() ||
-        added == file.bundle.tensors.end())
-      continue;
-    const auto& wanted = expected->second.shape();
-    const auto& present = added->second.shape();
-    if (!wanted.empty() && wanted.size() == present.size() && wanted[0] != present[0] &&
-        std::equal(wanted.begin() + 1, wanted.end(), present.begin() + 1))
-      added->second = harness::Tensor::dense(added->second.dtype(), wanted);
-  }
-}
-
-RunOn choose(const Driver& driver, const std::string& backend) {
-  if (backend == "oracle") return RunOn::kOracle;
-  if (backend == "cpu") return RunOn::kCpu;
-  require_usable(backend_named(backend));
-  const bool on_cuda = backend == "cuda" || (harness::cuda_unusable() == nullptr &&
-                                             !variants_of(driver.name, Backend::kCuda).empty());
-  return on_cuda ? RunOn::kCuda : RunOn::kCpu;
-}
-
-const char* name_of(RunOn on) {
-  switch (on) {
-    case RunOn::kCpu:
-      return "cpu";
-    case RunOn::kCuda:
-      return "cuda";
-    case RunOn::kOracle:
-      return "oracle";
-  }
-  return "unknown";
-}
-
 /// Tells a person, not a script, which parts of the file play no role.
-void note_ignored(const Driver& driver, const std::string& path) {
-  if (::isatty(STDERR_FILENO) == 0) return;
-  std::vector<std::string> ignored;
-  for (const auto& [name, entry] : io::load(path).tensors) {
-    const bool known =
-        std::any_of(driver.args.begin(), driver.args.end(), [&](const harness::ArgSpec& arg) {
-          return name == arg.name ||
-                 (arg.role == harness::Role::kInPlace && name == std::string(arg.name) + "_out");
-        });
-    if (!known) ignored.push_back(name);
-  }
-  if (!ignored.empty())
-    fmt::print(stderr, "k3: note: {} takes no {}; ignored\n", driver.name,
-               fmt::join(ignored, ", "));
+void note_ignored(const Driver& driver, const RunFile& file) {
+  if (::isatty(STDERR_FILENO) == 0 || file.ignored.empty()) return;
+  const std::string names = fmt::format("{}", fmt::join(file.ignored, ", "));
+  print_error(fmt::format("k3: note: {} takes no {}; ignored\n", driver.name, io::printable(names)));
 }
 
 void print_outputs(const Driver& driver, const harness::Bundle& bundle) {
@@ -116,11 +67,11 @@ void print_outputs(const Driver& driver, const harness::Bundle& bundle) {
 int compare_outputs(const RunFile& file, double tolerance) {
   Table table({{"output"}, {"tensor"}, {"err_ratio", true}, {"max abs error", true}, {"result"}});
   std::vector<std::string> failures;
-  for (const auto& [name, expected] : file.expected) {
-    const harness::Tensor& seen = file.bundle.tensors.at(name);
-    const auto c = harness::compare(name, expected, seen, {.err_ratio = tolerance});
-    table.add({name, describe(seen.view()), fmt::format("{:.3e}", c.err_ratio),
-               fmt::format("{:.3e}", c.max_abs), c.passed ? "ok" : "FAIL"});
+  for (const harness::Comparison& c :
+       harness::compare_expected(file, file.bundle, {.err_ratio = tolerance})) {
+    table.add({c.name, describe(file.bundle.tensors.at(c.name).view()),
+               fmt::format("{:.3e}", c.err_ratio), fmt::format("{:.3e}", c.max_abs),
+               c.passed ? "ok" : "FAIL"});
     if (!c.passed) failures.push_back(c.why);
   }
   table.print();
@@ -131,13 +82,12 @@ int compare_outputs(const RunFile& file, double tolerance) {
 int run(const RunRequest& request) {
   const Driver& driver = driver_named(request.op);
   RunFile file = harness::load_run_file(driver, request.in);
-  take_expected_rows(driver, file);
-  note_ignored(driver, request.in);
+  note_ignored(driver, file);
   apply_settings(driver, request.settings, file.bundle);
   if (request.compare && file.expected.empty())
     throw UsageError(request.in + " holds no output of " + driver.name + " to compare with");
 
-  const RunOn on = choose(driver, request.backend);
+  const RunOn on = run_on(driver, request.backend);
   // The first call pays for threads, page faults and, on CUDA, loading the kernel.
   harness::Bundle warm_up = file.bundle.clone();
   if (on != RunOn::kOracle) harness::run_once(driver, warm_up, {.on = on});

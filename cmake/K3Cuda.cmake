@@ -37,6 +37,12 @@ function(k3_native_archs result)
     string(REPLACE "." "" archs "${archs}")
     list(REMOVE_DUPLICATES archs)
   endif()
+  foreach(arch IN LISTS archs)
+    if(arch LESS 90)
+      message(STATUS "k3: no kernels for this machine's sm_${arch} GPU (sm_90a and later only)")
+      list(REMOVE_ITEM archs ${arch})
+    endif()
+  endforeach()
   if(NOT archs)
     set(archs 90)
   endif()
@@ -83,7 +89,8 @@ message(STATUS "k3: CUDA ${CMAKE_CUDA_COMPILER_VERSION} for ${k3_arch_list}")
 # CMake 3.25 does not know nvcc's option for C++20.
 set(CMAKE_CUDA20_STANDARD_COMPILE_OPTION -std=c++20)
 set(CMAKE_CUDA20_EXTENSION_COMPILE_OPTION -std=c++20)
-add_compile_options("$<$<COMPILE_LANGUAGE:CUDA>:-lineinfo;-Xcompiler=-Wall>")
+# Contraction is off, as in host code: a fused multiply-add stands where the source says fmaf.
+add_compile_options("$<$<COMPILE_LANGUAGE:CUDA>:-lineinfo;-fmad=false;-Xcompiler=-Wall>")
 
 # Binaries also look beside themselves, where tools/make_gpu_bundle.sh puts their libraries.
 set(CMAKE_BUILD_RPATH "$ORIGIN/../lib")

@@ -8,7 +8,8 @@
 /// The CUDA half of the runner. In a build without CUDA each function throws UnsupportedError.
 namespace k3::harness {
 
-/// Null where a CUDA device can be used, else the reason.
+/// Null where the current CUDA device, on which everything here runs, can be used; else the reason,
+/// good until the next call of this thread.
 const char* cuda_unusable();
 
 double run_once_on_device(const Driver& driver, Bundle& bundle, const RunOptions& options);

@@ -104,11 +104,12 @@ class Layout {
   std::size_t total_ = kGuardBytes;
 };
 
-/// Scratch memory of exactly the bytes asked for, with guard bytes on both sides.
+/// Scratch memory of exactly the bytes asked for, filled with NaN, with guard bytes on both sides.
 class GuardedWorkspace {
  public:
   explicit GuardedWorkspace(std::size_t bytes) : bytes_(bytes), block_(bytes + 2 * kGuardBytes) {
     K3_CUDA_CHECK(cudaMemset(block_.data(), static_cast<int>(kGuardByte), bytes + 2 * kGuardBytes));
+    K3_CUDA_CHECK(cudaMemset(block_.data() + kGuardBytes, 0xFF, bytes));
   }
   [[nodiscard]] Workspace get() const {
     return bytes_ == 0 ? Workspace{} : Workspace{block_.data() + kGuardBytes, bytes_};
@@ -140,15 +141,13 @@ ExecContext context_on(cudaStream_t stream) {
 }  // namespace
 
 const char* cuda_unusable() {
-  static const std::string reason = [] {
-    std::string why;
-    const auto devices = cuda_devices(&why);
-    if (devices.empty()) return why;
-    const bool has_image = std::any_of(devices.begin(), devices.end(),
-                                       [](const CudaDeviceInfo& info) { return info.has_image; });
-    return has_image ? std::string() : "this build holds no code for " + devices.front().name;
-  }();
-  return reason.empty() ? nullptr : reason.c_str();
+  thread_local std::string reason;
+  const auto devices = cuda_devices(&reason);
+  if (devices.empty()) return reason.c_str();
+  const CudaDeviceInfo& device = devices.at(static_cast<std::size_t>(current_device().index));
+  if (device.has_image) return nullptr;
+  reason = "this build holds no code for " + device.name;
+  return reason.c_str();
 }
 
 double run_once_on_device(const Driver& driver, Bundle& bundle, const RunOptions&) {

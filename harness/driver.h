@@ -46,9 +46,11 @@ std::string scalar_text(const Call& call, const char* name, std::string_view fal
 /// the same places with the same sign (of Inf) in both.
 struct Tolerance {
   double err_ratio = 0.0;  ///< rms(ref - x) / rms(ref)
+  /// The same of each row of the last axis, over max(rms(row of ref), rms(ref)).
+  double row_err_ratio = 0.0;
   double atol = 0.0;  ///< |x - ref| <= atol + rtol * |ref| for each element, where either is > 0
   double rtol = 0.0;
-  bool exact = false;  ///< bit for bit (as values); the other bounds are ignored
+  bool exact = false;  ///< bit for bit, the sign of 0 and NaN included; other bounds are ignored
 };
 
 struct Case {

@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "harness/files.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cstring>
+#include <set>
 
 #include "io/safetensors.h"
 
@@ -35,29 +38,72 @@ void read_scalars(const Driver& driver, const std::map<std::string, std::string>
   }
 }
 
+/// An optional output may have more rows than the call fills; it then gets as many as the file has.
+void take_expected_rows(const ArgSpec& arg, const Tensor& expected, Tensor& added) {
+  const auto& wanted = expected.shape();
+  const auto& present = added.shape();
+  if (arg.optional && !wanted.empty() && wanted.size() == present.size() &&
+      wanted[0] != present[0] && std::equal(wanted.begin() + 1, wanted.end(), present.begin() + 1))
+    added = Tensor::dense(added.dtype(), wanted);
+}
+
+/// Adds the outputs of the call. @throws io::FileError where the file expects one that the call
+/// does not make.
+void add_outputs(const Driver& driver, const std::string& path, RunFile& file) {
+  std::vector<std::string> wanted;
+  for (const ArgSpec& arg : driver.args)
+    if (arg.role == Role::kOutput && file.expected.contains(arg.name)) wanted.emplace_back(arg.name);
+  driver.add_outputs(file.bundle, wanted);
+  for (const ArgSpec& arg : driver.args) {
+    const auto expected = file.expected.find(arg.name);
+    if (expected == file.expected.end()) continue;
+    const auto added = file.bundle.tensors.find(arg.name);
+    if (added == file.bundle.tensors.end())
+      throw io::FileError(fmt::format("{} holds {}{} but not the arguments that make it", path,
+                                      arg.name, arg.role == Role::kInPlace ? "_out" : ""));
+    if (arg.role == Role::kOutput) take_expected_rows(arg, expected->second, added->second);
+  }
+}
+
 }  // namespace
+
+std::string op_of_file(const std::string& path) {
+  const io::SafeTensors file = io::load(path);
+  const auto op = file.metadata.find("op");
+  return op == file.metadata.end() ? "" : op->second;
+}
 
 RunFile load_run_file(const Driver& driver, const std::string& path) {
   const io::SafeTensors file = io::load(path);
   RunFile result;
-  std::vector<std::string> wanted;
+  std::set<std::string> used;
+  const auto take = [&](const std::string& in_file, const std::string& name, auto& to) {
+    const auto entry = file.tensors.find(in_file);
+    if (entry == file.tensors.end()) return;
+    to[name] = to_tensor(entry->second);
+    used.insert(in_file);
+  };
   for (const ArgSpec& arg : driver.args) {
     const std::string name = arg.name;
-    const auto entry = file.tensors.find(name);
-    if (arg.role == Role::kOutput) {
-      if (entry == file.tensors.end()) continue;
-      result.expected[name] = to_tensor(entry->second);
-      wanted.push_back(name);
-      continue;
-    }
-    if (entry != file.tensors.end()) result.bundle.tensors[name] = to_tensor(entry->second);
-    if (arg.role != Role::kInPlace) continue;
-    if (const auto after = file.tensors.find(name + "_out"); after != file.tensors.end())
-      result.expected[name] = to_tensor(after->second);
+    if (arg.role == Role::kOutput)
+      take(name, name, result.expected);
+    else
+      take(name, name, result.bundle.tensors);
+    if (arg.role == Role::kInPlace) take(name + "_out", name, result.expected);
   }
+  for (const auto& [name, entry] : file.tensors)
+    if (!used.contains(name)) result.ignored.push_back(name);
   read_scalars(driver, file.metadata, result.bundle);
-  driver.add_outputs(result.bundle, wanted);
+  add_outputs(driver, path, result);
   return result;
+}
+
+std::vector<Comparison> compare_expected(const RunFile& file, const Bundle& result,
+                                         const Tolerance& tolerance) {
+  std::vector<Comparison> comparisons;
+  for (const auto& [name, expected] : file.expected)
+    comparisons.push_back(compare(name, expected, result.tensors.at(name), tolerance));
+  return comparisons;
 }
 
 void save_outputs(const Driver& driver, const Bundle& bundle, const std::string& path) {

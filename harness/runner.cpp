@@ -204,12 +204,13 @@ CaseResult check_case(const Driver& driver, const Case& test_case, const RunOpti
 
     compare_outputs(driver, test_case, expected, first, result);
     if (result.why.empty()) result.why = stray_writes(driver, before, first);
+    if (result.why.empty()) result.why = touched_rows(driver, before, expected, first);
     if (const std::string name = first_difference(first, second);
         result.why.empty() && !name.empty())
       result.why = name + " has other bits on a second run";
     result.passed = result.why.empty();
   } catch (const UnsupportedError& error) {
-    result.skipped = true;
+    result.skipped = options.on == RunOn::kCuda;
     result.why = error.what();
   } catch (const std::exception& error) {
     result.why = error.what();

@@ -31,8 +31,9 @@ struct CaseResult {
   std::vector<Comparison> comparisons;
 };
 
-/// One case on one variant against the oracle: outputs within tolerance, no stray write, and the
-/// same bits on a second run.
+/// One case on one variant against the oracle: outputs within tolerance, no stray write, no write
+/// to a row that the oracle leaves alone, and the same bits on a second run. A CUDA variant may
+/// refuse a case, which skips it; a CPU variant serves every valid call, so there it is a failure.
 CaseResult check_case(const Driver& driver, const Case& test_case, const RunOptions& options);
 
 struct Timing {
@@ -41,8 +42,8 @@ struct Timing {
   double p90_us = 0;
 };
 
-/// Repeated runs of the op. `copies` sets of tensors are rotated, so that a set is cold again when
-/// its turn comes. CPU: wall clock per call. CUDA: graphs of 20 launches, time divided by 20.
+/// Repeated runs of the op. As many sets of tensors are rotated as it takes for a set to be cold
+/// again when its turn comes. CPU: wall clock per call. CUDA: graphs of launches, see time_in_graphs.
 Timing time_op(const Driver& driver, const BenchShape& shape, const RunOptions& options);
 
 struct Ceilings {

@@ -220,10 +220,13 @@ std::int64_t Tensor::offset_of(std::int64_t flat) const {
   return offset;
 }
 
-double Tensor::get(std::int64_t flat) const {
+std::span<const std::byte> Tensor::element(std::int64_t flat) const {
   const std::int64_t offset = is_dense() ? offset_ + flat : offset_of(flat);
-  return load_number(dtype_, storage() + static_cast<std::size_t>(offset) * size_of(dtype_));
+  const std::size_t size = size_of(dtype_);
+  return {storage() + static_cast<std::size_t>(offset) * size, size};
 }
+
+double Tensor::get(std::int64_t flat) const { return load_number(dtype_, element(flat).data()); }
 
 void Tensor::set(std::int64_t flat, double value) {
   const std::int64_t offset = is_dense() ? offset_ + flat : offset_of(flat);

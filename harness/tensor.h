@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -50,6 +51,9 @@ class Tensor {
   /// Element by flat row-major index of the logical shape, any dtype; set rounds to nearest even.
   [[nodiscard]] double get(std::int64_t flat) const;
   void set(std::int64_t flat, double value);
+
+  /// The bytes of one element.
+  [[nodiscard]] std::span<const std::byte> element(std::int64_t flat) const;
 
   /// All elements in row-major order.
   [[nodiscard]] std::vector<double> values() const;

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "k3/ops/kda_fused_decode.h"
+#include "contract/kda_fused_decode.h"
 
 #include "harness/inputs.h"
+#include "harness/ops/args.h"
 #include "harness/ops/ops.h"
 #include "k3/error.h"
 #include "oracle/oracle.h"
@@ -11,21 +12,6 @@ namespace {
 
 constexpr const char* kOp = "kda_fused_decode";
 constexpr std::int64_t kD = 128;
-constexpr ArgSpec kArgs[] = {
-    {"mixed_qkv", Role::kInput},
-    {"conv_states", Role::kInPlace},
-    {"conv_weight", Role::kInput},
-    {"conv_bias", Role::kInput, true},
-    {"g", Role::kInput},
-    {"beta", Role::kInput},
-    {"A_log", Role::kInput, true},
-    {"dt_bias", Role::kInput, true},
-    {"onorm_gate", Role::kInput, true},
-    {"onorm_weight", Role::kInput, true},
-    {"state", Role::kInPlace},
-    {"state_indices", Role::kInput},
-    {"out", Role::kOutput},
-};
 constexpr const char* kScalars[] = {"scale",      "lower_bound", "eps_o",
                                     "round_conv", "round_o",     "null_index"};
 
@@ -39,19 +25,7 @@ Rounding rounding(const Call& call, const char* name, Rounding fallback) {
 
 KdaFusedDecodeArgs to_args(const Call& call) {
   KdaFusedDecodeArgs args;
-  args.mixed_qkv = call.tensor("mixed_qkv");
-  args.conv_states = call.tensor("conv_states");
-  args.conv_weight = call.tensor("conv_weight");
-  args.conv_bias = call.tensor("conv_bias");
-  args.g = call.tensor("g");
-  args.beta = call.tensor("beta");
-  args.A_log = call.tensor("A_log");
-  args.dt_bias = call.tensor("dt_bias");
-  args.onorm_gate = call.tensor("onorm_gate");
-  args.onorm_weight = call.tensor("onorm_weight");
-  args.state = call.tensor("state");
-  args.state_indices = call.tensor("state_indices");
-  args.out = call.tensor("out");
+  set_tensors(kda_fused_decode_args(), call, args);
   args.scale = scalar_float(kOp, call, "scale");
   args.lower_bound = scalar_float(kOp, call, "lower_bound");
   args.eps_o = scalar_float(kOp, call, "eps_o", args.eps_o);
@@ -120,11 +94,17 @@ std::vector<BenchShape> bench_shapes(Level level) {
 }  // namespace
 
 const Driver& kda_fused_decode_driver() {
-  static constexpr Driver driver = {kOp,          kArgs,
-                                    kScalars,     add_outputs,
-                                    run,          workspace_size,
-                                    run_oracle,   kda_fused_decode_cases,
-                                    bench_shapes, cost};
+  static const std::vector<ArgSpec> args = specs_of(kda_fused_decode_args());
+  static const Driver driver = {.name = kOp,
+                                .args = args,
+                                .scalars = kScalars,
+                                .add_outputs = add_outputs,
+                                .run = run,
+                                .workspace_size = workspace_size,
+                                .run_oracle = run_oracle,
+                                .cases = kda_fused_decode_cases,
+                                .bench_shapes = bench_shapes,
+                                .cost = cost};
   return driver;
 }
 

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "k3/ops/kda_prefill.h"
+#include "contract/kda_prefill.h"
 
 #include <algorithm>
 
 #include "harness/inputs.h"
+#include "harness/ops/args.h"
 #include "harness/ops/ops.h"
 #include "k3/error.h"
 #include "oracle/oracle.h"
@@ -13,23 +14,6 @@ namespace {
 
 constexpr const char* kOp = "kda_prefill";
 constexpr std::int64_t kD = 128;
-constexpr ArgSpec kArgs[] = {
-    {"q", Role::kInput},
-    {"k", Role::kInput},
-    {"v", Role::kInput},
-    {"g", Role::kInput},
-    {"beta", Role::kInput},
-    {"A_log", Role::kInput, true},
-    {"dt_bias", Role::kInput, true},
-    {"cu_seqlens", Role::kInput, true},
-    {"initial_state", Role::kInput, true},
-    {"state_indices", Role::kInput, true},
-    {"track_chunk_idx", Role::kInput, true},
-    {"out", Role::kOutput},
-    {"final_state", Role::kOutput, true},
-    {"chunk_states", Role::kOutput, true},
-    {"tracked_states", Role::kOutput, true},
-};
 constexpr const char* kScalars[] = {"scale",          "lower_bound",  "qk_l2norm",
                                     "gate_in_kernel", "beta_sigmoid", "allow_neg_eigval",
                                     "state_layout"};
@@ -43,21 +27,7 @@ StateLayout layout_of(const Call& call) {
 
 KdaPrefillArgs to_args(const Call& call) {
   KdaPrefillArgs args;
-  args.q = call.tensor("q");
-  args.k = call.tensor("k");
-  args.v = call.tensor("v");
-  args.g = call.tensor("g");
-  args.beta = call.tensor("beta");
-  args.A_log = call.tensor("A_log");
-  args.dt_bias = call.tensor("dt_bias");
-  args.cu_seqlens = call.tensor("cu_seqlens");
-  args.initial_state = call.tensor("initial_state");
-  args.state_indices = call.tensor("state_indices");
-  args.track_chunk_idx = call.tensor("track_chunk_idx");
-  args.out = call.tensor("out");
-  args.final_state = call.tensor("final_state");
-  args.chunk_states = call.tensor("chunk_states");
-  args.tracked_states = call.tensor("tracked_states");
+  set_tensors(kda_prefill_args(), call, args);
   args.scale = scalar_float(kOp, call, "scale");
   args.lower_bound = scalar_float(kOp, call, "lower_bound");
   args.qk_l2norm = scalar_bool(kOp, call, "qk_l2norm", false);
@@ -112,12 +82,9 @@ std::size_t workspace_size(const Call& call, const ExecContext& ctx) {
 /// the recurrence, 7 operations an element of the state, a token and a value head.
 Cost cost(const Bundle& bundle) {
   Cost cost;
-  for (const ArgSpec& arg : kArgs) {
-    const auto found = bundle.tensors.find(arg.name);
-    if (found != bundle.tensors.end())
-      cost.bytes += static_cast<double>(found->second.numel()) *
-                    static_cast<double>(size_of(found->second.dtype()));
-  }
+  for (const auto& [name, tensor] : bundle.tensors)
+    cost.bytes +=
+        static_cast<double>(tensor.numel()) * static_cast<double>(size_of(tensor.dtype()));
   const auto& v = bundle.tensors.at("v").shape();
   cost.flops = 7.0 * kD * kD * static_cast<double>(v[0] * v[1] * v[2]);
   return cost;
@@ -167,11 +134,17 @@ std::vector<BenchShape> bench_shapes(Level level) {
 }  // namespace
 
 const Driver& kda_prefill_driver() {
-  static constexpr Driver driver = {kOp,          kArgs,
-                                    kScalars,     add_outputs,
-                                    run,          workspace_size,
-                                    run_oracle,   kda_prefill_cases,
-                                    bench_shapes, cost};
+  static const std::vector<ArgSpec> args = specs_of(kda_prefill_args());
+  static const Driver driver = {.name = kOp,
+                                .args = args,
+                                .scalars = kScalars,
+                                .add_outputs = add_outputs,
+                                .run = run,
+                                .workspace_size = workspace_size,
+                                .run_oracle = run_oracle,
+                                .cases = kda_prefill_cases,
+                                .bench_shapes = bench_shapes,
+                                .cost = cost};
   return driver;
 }
 

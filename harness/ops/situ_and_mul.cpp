@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "k3/ops/situ_and_mul.h"
+#include "contract/situ_and_mul.h"
 
 #include "harness/inputs.h"
+#include "harness/ops/args.h"
 #include "harness/ops/ops.h"
 #include "oracle/oracle.h"
 
@@ -9,13 +10,11 @@ namespace k3::harness {
 namespace {
 
 constexpr const char* kOp = "situ_and_mul";
-constexpr ArgSpec kArgs[] = {{"input", Role::kInput}, {"out", Role::kOutput}};
 constexpr const char* kScalars[] = {"beta", "linear_beta"};
 
 SituAndMulArgs to_args(const Call& call) {
   SituAndMulArgs args;
-  args.input = call.tensor("input");
-  args.out = call.tensor("out");
+  set_tensors(situ_and_mul_args(), call, args);
   args.beta = scalar_float(kOp, call, "beta", args.beta);
   args.linear_beta = scalar_float(kOp, call, "linear_beta");
   return args;
@@ -65,11 +64,17 @@ std::vector<BenchShape> bench_shapes(Level level) {
 }  // namespace
 
 const Driver& situ_and_mul_driver() {
-  static constexpr Driver driver = {kOp,          kArgs,
-                                    kScalars,     add_outputs,
-                                    run,          workspace_size,
-                                    run_oracle,   situ_and_mul_cases,
-                                    bench_shapes, cost};
+  static const std::vector<ArgSpec> args = specs_of(situ_and_mul_args());
+  static const Driver driver = {.name = kOp,
+                                .args = args,
+                                .scalars = kScalars,
+                                .add_outputs = add_outputs,
+                                .run = run,
+                                .workspace_size = workspace_size,
+                                .run_oracle = run_oracle,
+                                .cases = situ_and_mul_cases,
+                                .bench_shapes = bench_shapes,
+                                .cost = cost};
   return driver;
 }
 

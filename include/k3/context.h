@@ -18,16 +18,28 @@ struct Workspace {
 
 /// How an op runs. One context may serve many calls, but not two at once: they would share the
 /// workspace.
+///
+/// On the CPU a call returns when it is done. On CUDA it only enqueues kernels on `stream`: it
+/// never allocates, waits or reads device memory, so it can be captured in a graph, and the tensors
+/// and the workspace must stay until the stream has passed it.
+///
+/// Two environment variables speak to people: K3_VERBOSE=1 prints to stderr which variant each call
+/// takes and why others were refused; K3_FORCE=op:variant[,op:variant] forces variants by the names
+/// that `k3 ops` prints. They are read at each call.
 struct ExecContext {
   Backend backend = Backend::kAuto;
   /// CUDA: a `cudaStream_t` of the tensors' device; null is the default stream.
   void* stream = nullptr;
-  /// CPU: number of threads, 0 for all that OpenMP gives. Results do not depend on it.
+  /// CPU: number of threads, at most 1024; 0 for all that OpenMP gives. Results do not depend on
+  /// it.
   int threads = 0;
   Workspace workspace{};
   /// CUDA: launch programmatically dependent on the previous kernel in the stream, where the chip
   /// allows it.
   bool pdl = true;
+  /// The variant to take, by the name that `k3 ops` prints; null lets the library choose. Goes
+  /// before K3_FORCE.
+  const char* variant = nullptr;
 };
 
 }  // namespace k3

@@ -52,11 +52,11 @@ struct BasicTensorView {
   /// every contract check refuses.
   BasicTensorView(Void* data, DType dtype, std::span<const std::int64_t> shape, Device device = {})
       : data(data), dtype(dtype), device(device), rank(static_cast<int>(shape.size())) {
-    std::int64_t stride = 1;
+    std::uint64_t stride = 1;  // wraps where a shape is absurd; the contract checks refuse it
     for (int d = rank < kMaxRank ? rank - 1 : -1; d >= 0; --d) {
       this->shape[d] = shape[d];
-      strides[d] = stride;
-      stride *= shape[d] > 0 ? shape[d] : 1;
+      strides[d] = static_cast<std::int64_t>(stride);
+      stride *= shape[d] > 0 ? static_cast<std::uint64_t>(shape[d]) : 1;
     }
   }
   BasicTensorView(Void* data, DType dtype, std::initializer_list<std::int64_t> shape,

@@ -80,35 +80,38 @@ void Contract::fail(const char* argument, const std::string& rule, const std::st
   throw ContractError(op_, argument, rule, seen);
 }
 
-void Contract::present(const char* argument, const ConstTensorView& tensor) const {
-  require(tensor.defined(), argument, "must be given", "an absent tensor");
-}
-
-void Contract::tensor(const char* argument, const ConstTensorView& t,
-                      std::initializer_list<DType> dtypes, std::initializer_list<int> ranks) const {
-  if (!t.defined()) return;
-  if (std::find(dtypes.begin(), dtypes.end(), t.dtype) == dtypes.end()) {
+void Contract::tensor(const char* argument, const ConstTensorView& t, const DTypeSet& dtypes,
+                      const RankSet& ranks) const {
+  if (!dtypes.contains(t.dtype)) {
     std::string names;
-    for (DType d : dtypes) names += (names.empty() ? "" : " or ") + std::string(name_of(d));
+    for (int i = 0; i < 32; ++i)
+      if (const auto dtype = static_cast<DType>(i); dtypes.contains(dtype))
+        names += (names.empty() ? "" : " or ") + std::string(name_of(dtype));
     fail(argument, "must be " + names, name_of(t.dtype));
   }
-  if (std::find(ranks.begin(), ranks.end(), t.rank) == ranks.end() || t.rank > kMaxRank) {
+  if (!ranks.contains(t.rank) || t.rank > kMaxRank) {
     std::string names;
-    for (int r : ranks) names += (names.empty() ? "" : " or ") + std::to_string(r);
+    for (int rank = 0; rank <= kMaxRank; ++rank)
+      if (ranks.contains(rank)) names += (names.empty() ? "" : " or ") + std::to_string(rank);
     fail(argument, "must have rank " + names, "rank " + std::to_string(t.rank));
   }
+  constexpr const char* kTooFar = "must span less than 2^62 bytes";
+  bool empty = false;
   __int128 numel = 1;
-  __int128 last = 1;
+  __int128 last = 0;
   for (int d = 0; d < t.rank; ++d) {
-    require(t.shape[d] >= 0, argument, "must have no negative size", describe(t));
-    require(t.strides[d] >= 0, argument, "must have no negative stride", describe(t));
-    if (t.shape[d] > 0) last += static_cast<__int128>(t.shape[d] - 1) * t.strides[d];
+    require(t.shape[d] >= 0, argument, "must have no negative size", t);
+    require(t.strides[d] >= 0, argument, "must have no negative stride", t);
+    empty |= t.shape[d] == 0;
+    // Each factor stays below 2^62 and each sum below 2^63, so that nothing here can overflow.
+    require(t.shape[d] < kMaxSpanBytes && t.strides[d] < kMaxSpanBytes, argument, kTooFar, t);
     numel *= t.shape[d];
-    require(numel < kMaxSpanBytes && last * 8 < kMaxSpanBytes, argument,
-            "must span less than 2^62 bytes", describe(t));
+    last += static_cast<__int128>(t.shape[d] > 0 ? t.shape[d] - 1 : 0) * t.strides[d];
+    const auto bytes = static_cast<__int128>(size_of(t.dtype));
+    require(numel < kMaxSpanBytes / bytes && last < kMaxSpanBytes / bytes, argument, kTooFar, t);
   }
-  if (numel == 0) return;
-  require(t.data != nullptr, argument, "must have a pointer", "null");
+  if (empty || plan_) return;
+  require(t.data != nullptr, argument, "must have a pointer", [] { return "null"; });
   const auto address = reinterpret_cast<std::uintptr_t>(t.data);
   if (address % size_of(t.dtype) != 0)
     fail(argument, fmt::format("must be aligned to its {}-byte element", size_of(t.dtype)),
@@ -119,22 +122,20 @@ void Contract::shape(const char* argument, const ConstTensorView& t,
                      std::initializer_list<Axis> axes) const {
   if (!t.defined()) return;
   bool same = t.rank == static_cast<int>(axes.size());
+  for (int d = 0; same && d < t.rank; ++d) same = t.shape[d] == axes.begin()[d].size;
+  if (same) return;
   std::string names;
   std::string sizes;
-  int d = 0;
   for (const Axis& axis : axes) {
-    same = same && t.shape[d] == axis.size;
-    names += (d > 0 ? ", " : "") + std::string(axis.name);
-    sizes += (d > 0 ? ", " : "") + std::to_string(axis.size);
-    ++d;
+    names += (names.empty() ? "" : ", ") + std::string(axis.name);
+    sizes += (sizes.empty() ? "" : ", ") + std::to_string(axis.size);
   }
-  if (!same) fail(argument, fmt::format("must have shape [{}] = [{}]", names, sizes), describe(t));
+  fail(argument, fmt::format("must have shape [{}] = [{}]", names, sizes), describe(t));
 }
 
 void Contract::unit_last_stride(const char* argument, const ConstTensorView& t) const {
   if (!t.defined() || t.rank == 0 || t.shape[t.rank - 1] < 2) return;
-  require(t.strides[t.rank - 1] == 1, argument, "must have unit stride along its last axis",
-          describe(t));
+  require(t.strides[t.rank - 1] == 1, argument, "must have unit stride along its last axis", t);
 }
 
 void Contract::dense_from(const char* argument, const ConstTensorView& t, int axis) const {
@@ -150,7 +151,7 @@ void Contract::dense_from(const char* argument, const ConstTensorView& t, int ax
 void Contract::aligned(const char* argument, const ConstTensorView& t, std::size_t bytes) const {
   if (!t.defined() || t.numel() == 0) return;
   const auto address = reinterpret_cast<std::uintptr_t>(t.data);
-  if (address % bytes != 0)
+  if (!plan_ && address % bytes != 0)
     fail(argument, fmt::format("must start at a multiple of {} bytes", bytes),
          fmt::format("address {:#x}", address));
   for (int d = 0; d + 1 < t.rank; ++d)
@@ -163,7 +164,7 @@ void Contract::no_self_overlap(const char* argument, const ConstTensorView& t) c
   const ByteAxes axes(t);
   for (int i = 0; i < axes.count; ++i)
     require(axes.entries[i].stride >= axes.span_from(i + 1), argument,
-            "is written, so no two of its elements may share memory", describe(t));
+            "is written, so no two of its elements may share memory", t);
 }
 
 void Contract::no_overlap(const char* argument, const ConstTensorView& t,
@@ -186,29 +187,19 @@ void Contract::same_device(const char* argument, const ConstTensorView& t, Devic
 }
 
 void Contract::finite(const char* argument, float value) const {
-  require(std::isfinite(value), argument, "must be finite", std::to_string(value));
+  require(std::isfinite(value), argument, "must be finite", [&] { return std::to_string(value); });
 }
 
 void Contract::negative(const char* argument, const float* value) const {
   if (value == nullptr) return;
   require(std::isfinite(*value) && *value < 0.0F, argument, "must be finite and below 0",
-          std::to_string(*value));
+          [&] { return std::to_string(*value); });
 }
 
 int Contract::small(const char* argument, const char* what, std::int64_t value) const {
   require(value <= std::numeric_limits<int>::max(), argument, "must fit 31 bits",
-          fmt::format("{} = {}", what, value));
+          [&] { return fmt::format("{} = {}", what, value); });
   return static_cast<int>(value);
-}
-
-void no_overlaps(const Contract& contract, std::initializer_list<NamedTensor> written,
-                 std::initializer_list<NamedTensor> read) {
-  for (auto w = written.begin(); w != written.end(); ++w) {
-    for (auto other = w + 1; other != written.end(); ++other)
-      contract.no_overlap(w->name, w->tensor, other->name, other->tensor);
-    for (const NamedTensor& other : read)
-      contract.no_overlap(w->name, w->tensor, other.name, other.tensor);
-  }
 }
 
 }  // namespace k3

@@ -47,97 +47,74 @@ void check_layouts(const Contract& contract, const KdaFusedDecodeArgs& a) {
   contract.unit_last_stride("onorm_weight", a.onorm_weight);
   contract.dense_from("state", a.state, 1);
   contract.unit_last_stride("out", a.out);
-  contract.no_self_overlap("conv_states", a.conv_states);
-  contract.no_self_overlap("state", a.state);
-  contract.no_self_overlap("out", a.out);
-  no_overlaps(contract, {{"out", a.out}, {"state", a.state}, {"conv_states", a.conv_states}},
-              {{"mixed_qkv", a.mixed_qkv},
-               {"conv_weight", a.conv_weight},
-               {"conv_bias", a.conv_bias},
-               {"g", a.g},
-               {"beta", a.beta},
-               {"A_log", a.A_log},
-               {"dt_bias", a.dt_bias},
-               {"onorm_gate", a.onorm_gate},
-               {"onorm_weight", a.onorm_weight},
-               {"state_indices", a.state_indices}});
 }
 
 void check_scalars(const Contract& contract, const KdaFusedDecodeArgs& a) {
   if (a.scale) contract.finite("scale", *a.scale);
   contract.negative("lower_bound", a.lower_bound ? &*a.lower_bound : nullptr);
   contract.require(std::isfinite(a.eps_o) && a.eps_o >= 0.0F, "eps_o",
-                   "must be finite and at least 0", std::to_string(a.eps_o));
+                   "must be finite and at least 0", [&] { return std::to_string(a.eps_o); });
   contract.require(a.A_log.defined() || a.lower_bound.has_value(), "A_log",
-                   "must be given where lower_bound is absent", "an absent tensor");
+                   "must be given where lower_bound is absent", a.A_log);
   contract.require(a.onorm_weight.defined() == a.onorm_gate.defined(), "onorm_weight",
-                   "must be given exactly when onorm_gate is", describe(a.onorm_weight));
+                   "must be given exactly when onorm_gate is", a.onorm_weight);
+  contract.one_of("round_conv", a.round_conv, {Rounding::kF32, Rounding::kBF16});
+  contract.one_of("round_o", a.round_o, {Rounding::kF32, Rounding::kBF16});
+  contract.require(a.null_index >= -1, "null_index", "must be at least -1",
+                   [&] { return std::to_string(a.null_index); });
 }
 
 void check_indices(const Contract& contract, const KdaFusedDecodeProblem& p) {
   for (int n = 0; n < p.B; ++n) {
     const std::int32_t slot = p.state_indices[n * p.state_indices_stride];
-    if (slot > p.null_index && (slot < 0 || slot >= p.num_slots))
+    if (slot > p.null_index && !p.is_live(slot))
       contract.fail("state_indices",
-                    fmt::format("must be at most null_index = {} or a slot in [0, {})",
-                                p.null_index, p.num_slots),
+                    fmt::format("must be at most null_index = {} or a slot below {}", p.null_index,
+                                p.num_slots),
                     fmt::format("state_indices[{}] = {}", n, slot));
   }
 }
 
 }  // namespace
 
-KdaFusedDecodeProblem check(const KdaFusedDecodeArgs& a) {
-  const Contract contract("kda_fused_decode");
-  const auto bf16_only = {DType::kBF16};
-  const auto f32_only = {DType::kF32};
-  contract.present("mixed_qkv", a.mixed_qkv);
-  contract.present("conv_states", a.conv_states);
-  contract.present("conv_weight", a.conv_weight);
-  contract.present("g", a.g);
-  contract.present("beta", a.beta);
-  contract.present("state", a.state);
-  contract.present("state_indices", a.state_indices);
-  contract.present("out", a.out);
-  contract.tensor("mixed_qkv", a.mixed_qkv, bf16_only, {2});
-  contract.tensor("conv_states", a.conv_states, bf16_only, {3});
-  contract.tensor("conv_weight", a.conv_weight, f32_only, {2});
-  contract.tensor("conv_bias", a.conv_bias, f32_only, {1});
-  contract.tensor("g", a.g, bf16_only, {2});
-  contract.tensor("beta", a.beta, bf16_only, {2});
-  contract.tensor("A_log", a.A_log, f32_only, {1});
-  contract.tensor("dt_bias", a.dt_bias, f32_only, {1, 2});
-  contract.tensor("onorm_gate", a.onorm_gate, bf16_only, {2});
-  contract.tensor("onorm_weight", a.onorm_weight, f32_only, {1});
-  contract.tensor("state", a.state, {DType::kF32, DType::kBF16}, {4});
-  contract.tensor("state_indices", a.state_indices, {DType::kI32}, {1});
-  contract.tensor("out", a.out, bf16_only, {2});
+std::span<const ArgRule<KdaFusedDecodeArgs>> kda_fused_decode_args() {
+  using Args = KdaFusedDecodeArgs;
+  constexpr DTypeSet kBF16 = {DType::kBF16};
+  constexpr DTypeSet kF32 = {DType::kF32};
+  constexpr auto kRead = Access::kRead;
+  static const ArgRule<Args> rules[] = {
+      {"mixed_qkv", kRead, false, kBF16, {2}, &Args::mixed_qkv},
+      {"conv_states", Access::kReadWrite, false, kBF16, {3}, &Args::conv_states},
+      {"conv_weight", kRead, false, kF32, {2}, &Args::conv_weight},
+      {"conv_bias", kRead, true, kF32, {1}, &Args::conv_bias},
+      {"g", kRead, false, kBF16, {2}, &Args::g},
+      {"beta", kRead, false, kBF16, {2}, &Args::beta},
+      {"A_log", kRead, true, kF32, {1}, &Args::A_log},
+      {"dt_bias", kRead, true, kF32, {1, 2}, &Args::dt_bias},
+      {"onorm_gate", kRead, true, kBF16, {2}, &Args::onorm_gate},
+      {"onorm_weight", kRead, true, kF32, {1}, &Args::onorm_weight},
+      {"state", Access::kReadWrite, false, {DType::kF32, DType::kBF16}, {4}, &Args::state},
+      {"state_indices", kRead, false, {DType::kI32}, {1}, &Args::state_indices},
+      {"out", Access::kWrite, false, kBF16, {2}, &Args::out},
+  };
+  return rules;
+}
 
-  const std::int64_t B = a.beta.shape[0];
-  const std::int64_t H = a.beta.shape[1];
-  contract.require(H >= 1, "beta", "must have at least one head", describe(a.beta));
+KdaFusedDecodeProblem check(const KdaFusedDecodeArgs& a, Purpose purpose) {
+  const Contract contract("kda_fused_decode", purpose);
+  contract.tensors(kda_fused_decode_args(), a);
+  KdaFusedDecodeProblem p;
+  p.B = contract.small("beta", "B", a.beta.shape[0]);
+  p.H = contract.small("beta", "H", a.beta.shape[1]);
+  const std::int64_t B = p.B;
+  const std::int64_t H = p.H;
+  contract.require(H >= 1, "beta", "must have at least one head", a.beta);
   contract.small("mixed_qkv", "3*H*128", 3 * H * kD);
-  const Device device = a.mixed_qkv.device;
-  for (const NamedTensor& t : std::initializer_list<NamedTensor>{{"conv_states", a.conv_states},
-                                                                 {"conv_weight", a.conv_weight},
-                                                                 {"conv_bias", a.conv_bias},
-                                                                 {"g", a.g},
-                                                                 {"beta", a.beta},
-                                                                 {"A_log", a.A_log},
-                                                                 {"dt_bias", a.dt_bias},
-                                                                 {"onorm_gate", a.onorm_gate},
-                                                                 {"onorm_weight", a.onorm_weight},
-                                                                 {"state", a.state},
-                                                                 {"state_indices", a.state_indices},
-                                                                 {"out", a.out}})
-    contract.same_device(t.name, t.tensor, device);
   check_shapes(contract, a, B, H);
   check_layouts(contract, a);
+  contract.overlaps(kda_fused_decode_args(), a);
   check_scalars(contract, a);
 
-  KdaFusedDecodeProblem p;
-  p.B = contract.small("mixed_qkv", "B", B);
-  p.H = static_cast<int>(H);
   p.num_slots = a.state.shape[0];
   p.mixed_qkv = static_cast<const bf16*>(a.mixed_qkv.data);
   p.mixed_qkv_stride = a.mixed_qkv.strides[0];
@@ -170,8 +147,8 @@ KdaFusedDecodeProblem check(const KdaFusedDecodeArgs& a) {
   p.round_conv = a.round_conv;
   p.round_o = a.round_o;
   p.null_index = a.null_index;
-  p.device = device;
-  if (device.kind == DeviceKind::kCpu) check_indices(contract, p);
+  p.device = a.mixed_qkv.device;
+  if (contract.reads_values(p.device)) check_indices(contract, p);
   return p;
 }
 

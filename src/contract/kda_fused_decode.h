@@ -2,15 +2,14 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 
+#include "contract/checks.h"
+#include "contract/kda.h"
 #include "core/bf16.h"
 #include "k3/ops/kda_fused_decode.h"
 
 namespace k3 {
-
-inline constexpr int kKdaHeadDim = 128;
-inline constexpr int kKdaConvWidth = 4;
-inline constexpr float kKdaL2Eps = 1e-6F;
 
 /// A checked call: what every backend receives. Strides are in elements; absent tensors are null.
 struct KdaFusedDecodeProblem {
@@ -51,9 +50,17 @@ struct KdaFusedDecodeProblem {
   Rounding round_o = Rounding::kF32;
   std::int32_t null_index = -1;
   Device device;
+
+  /// False for padding; in device memory also for an index past the pool.
+  [[nodiscard]] bool is_live(std::int64_t slot) const {
+    return slot > null_index && slot < num_slots;
+  }
 };
 
+/// The op's tensors; everything that treats them alike reads this list.
+std::span<const ArgRule<KdaFusedDecodeArgs>> kda_fused_decode_args();
+
 /// @throws ContractError
-KdaFusedDecodeProblem check(const KdaFusedDecodeArgs& args);
+KdaFusedDecodeProblem check(const KdaFusedDecodeArgs& args, Purpose purpose = Purpose::kRun);
 
 }  // namespace k3

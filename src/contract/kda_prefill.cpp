@@ -17,39 +17,17 @@ struct Sizes {
   std::int64_t B, T, H, HV, N;
 };
 
-void check_types(const Contract& contract, const KdaPrefillArgs& a) {
-  const auto f32_or_bf16 = {DType::kF32, DType::kBF16};
-  contract.present("q", a.q);
-  contract.present("k", a.k);
-  contract.present("v", a.v);
-  contract.present("g", a.g);
-  contract.present("beta", a.beta);
-  contract.present("out", a.out);
-  contract.tensor("q", a.q, {DType::kBF16}, {4});
-  contract.tensor("k", a.k, {DType::kBF16}, {4});
-  contract.tensor("v", a.v, {DType::kBF16}, {4});
-  contract.tensor("g", a.g, f32_or_bf16, {3, 4});
-  contract.tensor("beta", a.beta, f32_or_bf16, {3});
-  contract.tensor("A_log", a.A_log, {DType::kF32}, {1});
-  contract.tensor("dt_bias", a.dt_bias, {DType::kF32}, {1, 2});
-  contract.tensor("cu_seqlens", a.cu_seqlens, {DType::kI32, DType::kI64}, {1});
-  contract.tensor("initial_state", a.initial_state, f32_or_bf16, {4});
-  contract.tensor("state_indices", a.state_indices, {DType::kI32}, {1});
-  contract.tensor("track_chunk_idx", a.track_chunk_idx, {DType::kI32}, {1});
-  contract.tensor("out", a.out, {DType::kBF16}, {4});
-  contract.tensor("final_state", a.final_state, f32_or_bf16, {4});
-  contract.tensor("chunk_states", a.chunk_states, f32_or_bf16, {4});
-  contract.tensor("tracked_states", a.tracked_states, {DType::kF32}, {4});
-}
-
 Sizes check_sizes(const Contract& contract, const KdaPrefillArgs& a) {
   Sizes s{a.q.shape[0], a.q.shape[1], a.q.shape[2], a.v.shape[2], a.q.shape[0]};
+  contract.small("q", "B", s.B);
+  contract.small("q", "H*128", contract.small("q", "H", s.H) * kD);
+  contract.small("v", "HV*128", contract.small("v", "HV", s.HV) * kD);
   contract.shape("q", a.q, {{"B", s.B}, {"T", s.T}, {"H", s.H}, {"128", kD}});
   contract.shape("k", a.k, {{"B", s.B}, {"T", s.T}, {"H", s.H}, {"128", kD}});
   contract.shape("v", a.v, {{"B", s.B}, {"T", s.T}, {"HV", s.HV}, {"128", kD}});
-  contract.require(s.H >= 1, "q", "must have at least one head", describe(a.q));
+  contract.require(s.H >= 1, "q", "must have at least one head", a.q);
   contract.require(s.HV >= 1 && s.HV % s.H == 0, "v",
-                   "must have a multiple of q's heads (HV % H == 0)", describe(a.v));
+                   "must have a multiple of q's heads (HV % H == 0)", a.v);
   if (a.g.rank == 4)
     contract.shape("g", a.g, {{"B", s.B}, {"T", s.T}, {"HV", s.HV}, {"128", kD}});
   else
@@ -62,10 +40,10 @@ Sizes check_sizes(const Contract& contract, const KdaPrefillArgs& a) {
   else
     contract.shape("dt_bias", a.dt_bias, {{"HV*128", s.HV * kD}});
   if (a.cu_seqlens.defined()) {
-    contract.require(s.B == 1, "q", "must have B = 1 where cu_seqlens is given", describe(a.q));
+    contract.require(s.B == 1, "q", "must have B = 1 where cu_seqlens is given", a.q);
     contract.require(a.cu_seqlens.shape[0] >= 2, "cu_seqlens", "must have N + 1 >= 2 entries",
-                     describe(a.cu_seqlens));
-    s.N = a.cu_seqlens.shape[0] - 1;
+                     a.cu_seqlens);
+    s.N = contract.small("cu_seqlens", "N", a.cu_seqlens.shape[0] - 1);
   }
   return s;
 }
@@ -82,85 +60,72 @@ void check_states(const Contract& contract, const KdaPrefillArgs& a, const Sizes
   const bool pooled = a.state_indices.defined();
   if (pooled)
     contract.require(a.initial_state.defined() || final_state.defined(), "state_indices",
-                     "must come with a pool (initial_state or final_state)", "no pool");
+                     "must come with a pool (initial_state or final_state)",
+                     [] { return "no pool"; });
   const auto rows_of = [&](const ConstTensorView& t) { return pooled ? t.shape[0] : s.N; };
   check_state(contract, "initial_state", a.initial_state, rows_of(a.initial_state), s.HV);
   check_state(contract, "final_state", final_state, rows_of(final_state), s.HV);
   if (a.initial_state.defined() && final_state.defined()) {
     contract.require(final_state.dtype == a.initial_state.dtype, "final_state",
-                     "must have the dtype of initial_state", name_of(final_state.dtype));
+                     "must have the dtype of initial_state", final_state);
     contract.require(final_state.shape[0] == a.initial_state.shape[0], "final_state",
-                     "must have the rows of initial_state", describe(final_state));
+                     "must have the rows of initial_state", final_state);
   }
   contract.shape("state_indices", a.state_indices, {{"N", s.N}});
   contract.dense_from("state_indices", a.state_indices, 0);
   contract.shape("track_chunk_idx", a.track_chunk_idx, {{"N", s.N}});
   contract.dense_from("track_chunk_idx", a.track_chunk_idx, 0);
   contract.require(a.track_chunk_idx.defined() == a.tracked_states.defined(), "track_chunk_idx",
-                   "must be given exactly when tracked_states is", describe(a.track_chunk_idx));
+                   "must be given exactly when tracked_states is", a.track_chunk_idx);
   check_state(contract, "chunk_states", a.chunk_states, a.chunk_states.shape[0], s.HV);
   check_state(contract, "tracked_states", a.tracked_states, s.N, s.HV);
 }
 
 void check_layouts(const Contract& contract, const KdaPrefillArgs& a) {
-  for (const NamedTensor& t : std::initializer_list<NamedTensor>{
-           {"q", a.q}, {"k", a.k}, {"v", a.v}, {"g", a.g}, {"out", a.out}}) {
-    contract.unit_last_stride(t.name, t.tensor);
-    contract.aligned(t.name, t.tensor, kVectorBytes);
-  }
+  const auto vector_rows = [&](const char* name, const ConstTensorView& t) {
+    contract.unit_last_stride(name, t);
+    contract.aligned(name, t, kVectorBytes);
+  };
+  vector_rows("q", a.q);
+  vector_rows("k", a.k);
+  vector_rows("v", a.v);
+  vector_rows("g", a.g);
+  vector_rows("out", a.out);
   contract.unit_last_stride("beta", a.beta);
   contract.dense_from("A_log", a.A_log, 0);
   contract.dense_from("dt_bias", a.dt_bias, 0);
   contract.dense_from("cu_seqlens", a.cu_seqlens, 0);
-  for (const NamedTensor& t :
-       std::initializer_list<NamedTensor>{{"out", a.out},
-                                          {"final_state", a.final_state},
-                                          {"chunk_states", a.chunk_states},
-                                          {"tracked_states", a.tracked_states}})
-    contract.no_self_overlap(t.name, t.tensor);
-
   const ConstTensorView& first = a.initial_state;
   const bool in_place = first.defined() && first.data == a.final_state.data &&
                         (first.shape[0] < 2 || first.strides[0] == a.final_state.strides[0]);
-  no_overlaps(contract,
-              {{"out", a.out},
-               {"final_state", a.final_state},
-               {"chunk_states", a.chunk_states},
-               {"tracked_states", a.tracked_states}},
-              {{"q", a.q},
-               {"k", a.k},
-               {"v", a.v},
-               {"g", a.g},
-               {"beta", a.beta},
-               {"A_log", a.A_log},
-               {"dt_bias", a.dt_bias},
-               {"cu_seqlens", a.cu_seqlens},
-               {"state_indices", a.state_indices},
-               {"track_chunk_idx", a.track_chunk_idx},
-               {"initial_state", in_place ? ConstTensorView() : first}});
+  if (in_place)
+    contract.overlaps(kda_prefill_args(), a, {"final_state", "initial_state"});
+  else
+    contract.overlaps(kda_prefill_args(), a);
 }
 
 void check_scalars(const Contract& contract, const KdaPrefillArgs& a) {
   if (a.scale) contract.finite("scale", *a.scale);
   contract.negative("lower_bound", a.lower_bound ? &*a.lower_bound : nullptr);
   contract.require(!a.gate_in_kernel || a.A_log.defined() || a.lower_bound.has_value(), "A_log",
-                   "must be given where gate_in_kernel is set and lower_bound is absent",
-                   "an absent tensor");
+                   "must be given where gate_in_kernel is set and lower_bound is absent", a.A_log);
   contract.require(!a.allow_neg_eigval || a.beta_sigmoid, "allow_neg_eigval", "needs beta_sigmoid",
-                   "beta_sigmoid = false");
+                   [] { return "beta_sigmoid = false"; });
+  contract.one_of("state_layout", a.state_layout, {StateLayout::kVK, StateLayout::kKV});
 }
 
 void check_host_values(const Contract& contract, const KdaPrefillProblem& p) {
   if (p.packed) {
     contract.require(p.seq_begin(0) == 0, "cu_seqlens", "must start at 0",
-                     fmt::format("cu_seqlens[0] = {}", p.seq_begin(0)));
+                     [&] { return fmt::format("cu_seqlens[0] = {}", p.seq_begin(0)); });
     for (int n = 0; n < p.N; ++n)
       if (p.seq_begin(n + 1) < p.seq_begin(n))
         contract.fail(
             "cu_seqlens", "must never decrease",
             fmt::format("cu_seqlens[{}] = {} after {}", n + 1, p.seq_begin(n + 1), p.seq_begin(n)));
-    contract.require(p.seq_begin(p.N) == p.T, "cu_seqlens", "must end at the number of tokens",
-                     fmt::format("cu_seqlens[{}] = {}, T = {}", p.N, p.seq_begin(p.N), p.T));
+    contract.require(
+        p.seq_begin(p.N) == p.T, "cu_seqlens", "must end at the number of tokens",
+        [&] { return fmt::format("cu_seqlens[{}] = {}, T = {}", p.N, p.seq_begin(p.N), p.T); });
   }
   std::int64_t chunk_rows = 0;
   for (int n = 0; n < p.N; ++n) {
@@ -182,7 +147,7 @@ void check_host_values(const Contract& contract, const KdaPrefillProblem& p) {
   if (p.chunk_states != nullptr)
     contract.require(p.chunk_rows >= chunk_rows, "chunk_states",
                      "must have a row for every chunk of 64 tokens",
-                     fmt::format("{} rows, {} chunks", p.chunk_rows, chunk_rows));
+                     [&] { return fmt::format("{} rows, {} chunks", p.chunk_rows, chunk_rows); });
 }
 
 TokenStrides token_strides(const ConstTensorView& t) {
@@ -191,34 +156,46 @@ TokenStrides token_strides(const ConstTensorView& t) {
 
 }  // namespace
 
-KdaPrefillProblem check(const KdaPrefillArgs& a) {
-  const Contract contract("kda_prefill");
-  check_types(contract, a);
+std::span<const ArgRule<KdaPrefillArgs>> kda_prefill_args() {
+  using Args = KdaPrefillArgs;
+  constexpr DTypeSet kBF16 = {DType::kBF16};
+  constexpr DTypeSet kF32 = {DType::kF32};
+  constexpr DTypeSet kI32 = {DType::kI32};
+  constexpr DTypeSet kFloat = {DType::kF32, DType::kBF16};
+  constexpr auto kRead = Access::kRead;
+  constexpr auto kWrite = Access::kWrite;
+  static const ArgRule<Args> rules[] = {
+      {"q", kRead, false, kBF16, {4}, &Args::q},
+      {"k", kRead, false, kBF16, {4}, &Args::k},
+      {"v", kRead, false, kBF16, {4}, &Args::v},
+      {"g", kRead, false, kFloat, {3, 4}, &Args::g},
+      {"beta", kRead, false, kFloat, {3}, &Args::beta},
+      {"A_log", kRead, true, kF32, {1}, &Args::A_log},
+      {"dt_bias", kRead, true, kF32, {1, 2}, &Args::dt_bias},
+      {"cu_seqlens", kRead, true, {DType::kI32, DType::kI64}, {1}, &Args::cu_seqlens},
+      {"initial_state", kRead, true, kFloat, {4}, &Args::initial_state},
+      {"state_indices", kRead, true, kI32, {1}, &Args::state_indices},
+      {"track_chunk_idx", kRead, true, kI32, {1}, &Args::track_chunk_idx},
+      {"out", kWrite, false, kBF16, {4}, &Args::out},
+      {"final_state", kWrite, true, kFloat, {4}, &Args::final_state},
+      {"chunk_states", kWrite, true, kFloat, {4}, &Args::chunk_states},
+      {"tracked_states", kWrite, true, kF32, {4}, &Args::tracked_states},
+  };
+  return rules;
+}
+
+KdaPrefillProblem check(const KdaPrefillArgs& a, Purpose purpose) {
+  const Contract contract("kda_prefill", purpose);
+  contract.tensors(kda_prefill_args(), a);
   const Sizes s = check_sizes(contract, a);
-  for (const NamedTensor& t :
-       std::initializer_list<NamedTensor>{{"k", a.k},
-                                          {"v", a.v},
-                                          {"g", a.g},
-                                          {"beta", a.beta},
-                                          {"A_log", a.A_log},
-                                          {"dt_bias", a.dt_bias},
-                                          {"cu_seqlens", a.cu_seqlens},
-                                          {"initial_state", a.initial_state},
-                                          {"state_indices", a.state_indices},
-                                          {"track_chunk_idx", a.track_chunk_idx},
-                                          {"out", a.out},
-                                          {"final_state", a.final_state},
-                                          {"chunk_states", a.chunk_states},
-                                          {"tracked_states", a.tracked_states}})
-    contract.same_device(t.name, t.tensor, a.q.device);
   check_states(contract, a, s);
   check_layouts(contract, a);
   check_scalars(contract, a);
 
   KdaPrefillProblem p;
-  p.N = contract.small(a.cu_seqlens.defined() ? "cu_seqlens" : "q", "N", s.N);
-  p.H = contract.small("q", "H", s.H);
-  p.HV = contract.small("v", "HV", s.HV);
+  p.N = static_cast<int>(s.N);
+  p.H = static_cast<int>(s.H);
+  p.HV = static_cast<int>(s.HV);
   p.T = s.T;
   p.packed = a.cu_seqlens.defined();
   p.q = static_cast<const bf16*>(a.q.data);
@@ -264,7 +241,7 @@ KdaPrefillProblem check(const KdaPrefillArgs& a) {
   p.beta_sigmoid = a.beta_sigmoid;
   p.allow_neg_eigval = a.allow_neg_eigval;
   p.device = a.q.device;
-  if (p.device.kind == DeviceKind::kCpu) check_host_values(contract, p);
+  if (contract.reads_values(p.device)) check_host_values(contract, p);
   return p;
 }
 

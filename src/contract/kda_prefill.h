@@ -2,8 +2,10 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 
-#include "contract/kda_fused_decode.h"
+#include "contract/checks.h"
+#include "contract/kda.h"
 #include "core/bf16.h"
 #include "k3/ops/kda_prefill.h"
 
@@ -81,7 +83,10 @@ struct KdaPrefillProblem {
   [[nodiscard]] std::int64_t batch_row(int n) const { return packed ? 0 : n; }
 };
 
+/// The op's tensors; everything that treats them alike reads this list.
+std::span<const ArgRule<KdaPrefillArgs>> kda_prefill_args();
+
 /// @throws ContractError
-KdaPrefillProblem check(const KdaPrefillArgs& args);
+KdaPrefillProblem check(const KdaPrefillArgs& args, Purpose purpose = Purpose::kRun);
 
 }  // namespace k3

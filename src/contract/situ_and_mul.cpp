@@ -30,20 +30,25 @@ Rows fold_rows(const Contract& contract, const char* argument, const ConstTensor
 
 }  // namespace
 
-SituAndMulProblem check(const SituAndMulArgs& args) {
-  const Contract contract("situ_and_mul");
+std::span<const ArgRule<SituAndMulArgs>> situ_and_mul_args() {
+  using Args = SituAndMulArgs;
+  static constexpr RankSet kRanks = {1, 2, 3, 4, 5, 6, 7, 8};
+  static const ArgRule<Args> rules[] = {
+      {"input", Access::kRead, false, {DType::kBF16}, kRanks, &Args::input},
+      {"out", Access::kWrite, false, {DType::kBF16}, kRanks, &Args::out},
+  };
+  return rules;
+}
+
+SituAndMulProblem check(const SituAndMulArgs& args, Purpose purpose) {
+  const Contract contract("situ_and_mul", purpose);
   const ConstTensorView& input = args.input;
   const ConstTensorView out = args.out;
-
-  contract.present("input", input);
-  contract.present("out", out);
-  contract.tensor("input", input, {DType::kBF16}, {1, 2, 3, 4, 5, 6, 7, 8});
-  contract.tensor("out", out, {DType::kBF16}, {input.rank});
-  contract.same_device("out", out, input.device);
+  contract.tensors(situ_and_mul_args(), args);
+  contract.require(out.rank == input.rank, "out", "must have the rank of input", out);
 
   const std::int64_t width = input.shape[input.rank - 1];
-  contract.require(width % 2 == 0, "input", "must have an even last axis (gate | up)",
-                   describe(input));
+  contract.require(width % 2 == 0, "input", "must have an even last axis (gate | up)", input);
   for (int d = 0; d < input.rank; ++d) {
     const std::int64_t expected = d + 1 < input.rank ? input.shape[d] : width / 2;
     if (out.shape[d] != expected)
@@ -56,13 +61,12 @@ SituAndMulProblem check(const SituAndMulArgs& args) {
   SituAndMulProblem problem;
   const Rows in_rows = fold_rows(contract, "input", input);
   const Rows out_rows = fold_rows(contract, "out", out);
-  contract.no_self_overlap("out", out);
-  contract.no_overlap("out", out, "input", input);
+  contract.overlaps(situ_and_mul_args(), args);
   contract.finite("beta", args.beta);
-  contract.require(args.beta != 0.0F, "beta", "must not be 0", "0");
+  contract.require(args.beta != 0.0F, "beta", "must not be 0", [] { return "0"; });
   if (args.linear_beta) {
     contract.finite("linear_beta", *args.linear_beta);
-    contract.require(*args.linear_beta != 0.0F, "linear_beta", "must not be 0", "0");
+    contract.require(*args.linear_beta != 0.0F, "linear_beta", "must not be 0", [] { return "0"; });
   }
 
   problem.num_rows = in_rows.count;

@@ -2,7 +2,9 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 
+#include "contract/checks.h"
 #include "core/bf16.h"
 #include "k3/ops/situ_and_mul.h"
 
@@ -22,7 +24,10 @@ struct SituAndMulProblem {
   Device device;
 };
 
+/// The op's tensors; everything that treats them alike reads this list.
+std::span<const ArgRule<SituAndMulArgs>> situ_and_mul_args();
+
 /// @throws ContractError
-SituAndMulProblem check(const SituAndMulArgs& args);
+SituAndMulProblem check(const SituAndMulArgs& args, Purpose purpose = Purpose::kRun);
 
 }  // namespace k3

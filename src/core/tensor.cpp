@@ -61,11 +61,11 @@ std::string describe(const ConstTensorView& tensor) {
   const std::span strides(tensor.strides, static_cast<std::size_t>(tensor.rank));
   std::string text =
       fmt::format("{} [{}]", name_of(tensor.dtype), fmt::join(shape.begin(), shape.end(), ", "));
-  std::int64_t dense = 1;
+  std::uint64_t dense = 1;  // wraps where a shape is absurd: this text may be about just that
   bool is_dense = true;
   for (int d = tensor.rank - 1; d >= 0; --d) {
-    is_dense &= shape[d] == 1 || strides[d] == dense;
-    dense *= shape[d];
+    is_dense &= shape[d] == 1 || static_cast<std::uint64_t>(strides[d]) == dense;
+    dense *= static_cast<std::uint64_t>(shape[d]);
   }
   if (!is_dense)
     text += fmt::format(" strides ({})", fmt::join(strides.begin(), strides.end(), ", "));

@@ -5,7 +5,9 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <fstream>
+#include <sstream>
 
 #include "cpu/parallel.h"
 #include "cpu/targets.h"
@@ -38,11 +40,23 @@ const std::vector<std::string>& cuda_image_archs() {
   return archs;
 }
 
-const char* cuda_image_refusal(int arch) {
-  const auto& archs = cuda_image_archs();
-  if (std::find(archs.begin(), archs.end(), cuda_arch_name(arch)) != archs.end()) return nullptr;
-  static const std::string text =
-      fmt::format("no image for this chip; this build holds {}", fmt::join(archs, ", "));
+bool contains_word(const char* list, const std::string& word) {
+  std::istringstream words(list);
+  for (std::string next; words >> next;)
+    if (next == word) return true;
+  return false;
+}
+
+const char* image_refusal(int arch, const char* only_archs) {
+  for (const std::string& image : cuda_image_archs()) {
+    if (only_archs != nullptr && !contains_word(only_archs, image)) continue;
+    const int built = std::atoi(image.c_str() + 3);  // past "sm_"
+    const bool same_family = arch >= 100 && arch / 10 == built / 10 && built <= arch;
+    if (built == arch || same_family) return nullptr;
+  }
+  if (only_archs != nullptr) return "not compiled for this chip";
+  static const std::string text = fmt::format("no image for this chip; this build holds {}",
+                                              fmt::join(cuda_image_archs(), ", "));
   return text.c_str();
 }
 
@@ -61,8 +75,7 @@ bool built_with_cuda() { return K3_WITH_CUDA != 0; }
 std::vector<CudaDeviceInfo> cuda_devices(std::string* why) {
 #if K3_WITH_CUDA
   auto devices = cuda::devices(why);
-  for (auto& device : devices)
-    device.has_image = dispatch::cuda_image_refusal(device.arch) == nullptr;
+  for (auto& device : devices) device.has_image = dispatch::image_refusal(device.arch) == nullptr;
   return devices;
 #else
   if (why != nullptr) *why = "this build of libk3 has no CUDA kernels";

@@ -14,6 +14,9 @@
 namespace k3::dispatch {
 namespace {
 
+/// Far above any machine, and few enough for OpenMP to start.
+constexpr int kMaxThreads = 1024;
+
 const char* where(Device device) { return device.kind == DeviceKind::kCpu ? "cpu" : "cuda"; }
 
 std::string target_text(const Target& target) {
@@ -30,8 +33,9 @@ Target resolve(const char* op, const ExecContext& ctx, Device device) {
     throw ContractError(op, "backend",
                         fmt::format("must be auto or {}, where the tensors are", where(device)),
                         name_of(ctx.backend));
-  if (ctx.threads < 0)
-    throw ContractError(op, "threads", "must be at least 0", std::to_string(ctx.threads));
+  if (ctx.threads < 0 || ctx.threads > kMaxThreads)
+    throw ContractError(op, "threads", fmt::format("must be in [0, {}]", kMaxThreads),
+                        std::to_string(ctx.threads));
   Target target;
   target.backend = home;
   target.device = device;
@@ -46,7 +50,8 @@ Target resolve(const char* op, const ExecContext& ctx, Device device) {
   return target;
 }
 
-std::optional<std::string> forced_variant(const char* op) {
+std::optional<std::string> forced_variant(const char* op, const ExecContext& ctx) {
+  if (ctx.variant != nullptr) return ctx.variant;
   const char* text = std::getenv("K3_FORCE");
   if (text == nullptr) return std::nullopt;
   std::string_view rest(text);

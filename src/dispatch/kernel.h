@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <optional>
 #include <span>
 #include <string>
+#include <vector>
 
+#include "contract/checks.h"
 #include "dispatch/archs.h"
 #include "k3/capability.h"
 #include "k3/context.h"
@@ -34,6 +37,17 @@ struct Kernel {
   const char* (*refusal)(const Problem&, const Target&);
   std::size_t (*workspace_size)(const Problem&, const Target&);
   void (*run)(const Problem&, const Target&);
+  /// Archs on which `k3 check --full` has passed, between spaces: "avx2 avx3", "sm_90a".
+  const char* verified_on;
+  /// CUDA: archs that this variant is compiled for, between spaces; null for all of the build.
+  const char* only_archs = nullptr;
+};
+
+/// An op: its name and its variants, best first.
+template <class Problem>
+struct Op {
+  const char* name;
+  std::span<const Kernel<Problem>> kernels;
 };
 
 /// `refusal` of a variant that serves every call its op's contract allows.
@@ -52,11 +66,13 @@ std::size_t needs_no_workspace(const Problem&, const Target&) {
 namespace dispatch {
 
 /// Resolves kAuto, threads, arch and pdl for tensors on `device`.
-/// @throws UnsupportedError where the asked backend cannot reach these tensors.
+/// @throws ContractError where ctx asks for what these tensors or this machine cannot give,
+/// UnsupportedError where this build has no CUDA.
 Target resolve(const char* op, const ExecContext& ctx, Device device);
 
-/// The variant that K3_FORCE names for this op, if any.
-std::optional<std::string> forced_variant(const char* op);
+/// The variant that the call asks for: ctx.variant, else what K3_FORCE says for this op, if
+/// anything.
+std::optional<std::string> forced_variant(const char* op, const ExecContext& ctx);
 
 bool verbose();
 void report_refusal(const char* op, Backend backend, const char* variant, const char* reason);
@@ -67,51 +83,69 @@ void report_choice(const char* op, const Target& target, const char* variant);
 /// @throws ContractError where the workspace is too small or misaligned.
 void check_workspace(const char* op, const Target& target, std::size_t needed);
 
+/// Rows of `capabilities()` for one variant: one per arch that it is compiled for.
+void append_rows(std::vector<Capability>& rows, const char* op, Backend backend,
+                 const char* variant, const char* conditions, const char* verified_on,
+                 const char* only_archs);
+
 }  // namespace dispatch
 
 /// The first kernel of the list that serves the problem on this target. Says under K3_VERBOSE=1
 /// what was refused and why, and what was chosen.
 /// @throws UnsupportedError listing each candidate with its first failing condition.
 template <class Problem>
-const Kernel<Problem>& select(const char* op, std::span<const Kernel<Problem>> kernels,
-                              const Problem& problem, const Target& target) {
-  const auto forced = dispatch::forced_variant(op);
+const Kernel<Problem>& select(const Op<Problem>& op, const Problem& problem, const Target& target,
+                              const ExecContext& ctx) {
+  const auto forced = dispatch::forced_variant(op.name, ctx);
   std::string refusals;
-  for (const auto& kernel : kernels) {
+  for (const auto& kernel : op.kernels) {
     const char* reason = nullptr;
     if (forced && *forced != kernel.variant)
-      reason = "K3_FORCE names another variant";
+      reason = "another variant is forced";
     else if (kernel.backend != target.backend)
       reason = "other backend";
     else if (target.backend == Backend::kCuda)
-      reason = dispatch::cuda_image_refusal(target.arch);
+      reason = dispatch::image_refusal(target.arch, kernel.only_archs);
     if (reason == nullptr) reason = kernel.refusal(problem, target);
     if (reason == nullptr) {
-      dispatch::report_choice(op, target, kernel.variant);
+      dispatch::report_choice(op.name, target, kernel.variant);
       return kernel;
     }
-    dispatch::report_refusal(op, kernel.backend, kernel.variant, reason);
+    dispatch::report_refusal(op.name, kernel.backend, kernel.variant, reason);
     refusals +=
         std::string("\n  ") + name_of(kernel.backend) + ":" + kernel.variant + ": " + reason;
   }
-  dispatch::throw_unsupported(op, target, refusals);
+  dispatch::throw_unsupported(op.name, target, refusals);
 }
 
-/// An op's entry point: check has happened; resolve, select, check the workspace, run.
-template <class Problem>
-void run_op(const char* op, std::span<const Kernel<Problem>> kernels, const Problem& problem,
-            const ExecContext& ctx) {
-  const Target target = dispatch::resolve(op, ctx, problem.device);
-  const auto& kernel = select(op, kernels, problem, target);
-  dispatch::check_workspace(op, target, kernel.workspace_size(problem, target));
+/// An op's entry point: check the contract, resolve, select, check the workspace, run.
+template <class Problem, class Args>
+void run_op(const Op<Problem>& op, const Args& args, const ExecContext& ctx) {
+  const Problem problem = check(args, Purpose::kRun);
+  const Target target = dispatch::resolve(op.name, ctx, problem.device);
+  const auto& kernel = select(op, problem, target, ctx);
+  dispatch::check_workspace(op.name, target, kernel.workspace_size(problem, target));
   kernel.run(problem, target);
 }
 
+/// Enough for every variant that these shapes could run on: which one it will be may depend on the
+/// alignment of pointers that do not exist yet.
+template <class Problem, class Args>
+std::size_t workspace_size_of(const Op<Problem>& op, const Args& args, const ExecContext& ctx) {
+  const Problem problem = check(args, Purpose::kPlan);
+  const Target target = dispatch::resolve(op.name, ctx, problem.device);
+  std::size_t bytes = 0;
+  for (const auto& kernel : op.kernels)
+    if (kernel.backend == target.backend)
+      bytes = std::max(bytes, kernel.workspace_size(problem, target));
+  return bytes;
+}
+
 template <class Problem>
-std::size_t workspace_size_of(const char* op, std::span<const Kernel<Problem>> kernels,
-                              const Problem& problem, const ExecContext& ctx) {
-  const Target target = dispatch::resolve(op, ctx, problem.device);
-  return select(op, kernels, problem, target).workspace_size(problem, target);
+void append_rows(const Op<Problem>& op, std::vector<Capability>& rows) {
+  for (const auto& kernel : op.kernels)
+    dispatch::append_rows(rows, op.name, kernel.backend, kernel.variant, kernel.conditions,
+                          kernel.verified_on, kernel.only_archs);
 }
 
 }  // namespace k3

@@ -3,7 +3,6 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
-#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -14,10 +13,14 @@
 #include <cstring>
 #include <limits>
 #include <nlohmann/json.hpp>
+#include <memory>
 #include <optional>
+#include <random>
 #include <set>
 #include <string_view>
 #include <utility>
+
+#include "io/text.h"
 
 namespace k3::io {
 namespace {
@@ -35,14 +38,8 @@ constexpr DTypeName kDTypeNames[] = {
     {DType::kI32, "I32"},   {DType::kI64, "I64"}, {DType::kF8E4M3, "F8_E4M3"},
 };
 
-/// Text of a file in an error: short, and free of control characters.
-std::string in_quotes(std::string_view text) {
-  constexpr std::size_t kShown = 60;
-  std::string shown = "'";
-  for (const char c : text.substr(0, kShown))
-    shown += static_cast<unsigned char>(c) < 0x20 || c == 0x7F ? '?' : c;
-  return shown + (text.size() > kShown ? "...'" : "'");
-}
+/// Text of a file in an error.
+std::string in_quotes(std::string_view text) { return "'" + printable(text, 60) + "'"; }
 
 /// What the header says of one tensor.
 struct HeaderEntry {
@@ -237,6 +234,19 @@ void write_all(int fd, const void* data, std::size_t bytes, const std::string& p
   }
 }
 
+/// Bytes read: fewer than asked for where the file ends before.
+std::size_t read_all(int fd, std::byte* to, std::size_t bytes, const std::string& path) {
+  std::size_t got = 0;
+  while (got < bytes) {
+    const ssize_t read = ::read(fd, to + got, bytes - got);
+    if (read < 0 && errno == EINTR) continue;
+    if (read < 0) fail_errno(path, "read");
+    if (read == 0) break;
+    got += static_cast<std::size_t>(read);
+  }
+  return got;
+}
+
 /// A file descriptor that closes itself.
 class File {
  public:
@@ -254,15 +264,23 @@ class File {
   int fd_;
 };
 
+/// A new file beside `target`, under a name that nobody else has: O_EXCL neither follows a link nor
+/// shares a file. (mkostemp would give it mode 0600 instead of what the umask leaves.)
+int create_beside(const std::string& target, std::string& path) {
+  std::random_device random;
+  for (;;) {
+    path = fmt::format("{}.{:08x}.tmp", target, random());
+    const int fd = ::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+    if (fd >= 0) return fd;
+    if (errno != EEXIST && errno != EINTR) fail_errno(target, "write");
+  }
+}
+
 /// A file beside the target that takes its place on commit and is removed otherwise.
 class TemporaryFile {
  public:
   explicit TemporaryFile(const std::string& target)
-      : target_(target),
-        path_(fmt::format("{}.{}.tmp", target, ::getpid())),
-        file_(::open(path_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666)) {
-    if (file_.fd() < 0) fail_errno(target_, "write");
-  }
+      : target_(target), file_(create_beside(target, path_)) {}
   ~TemporaryFile() {
     if (!committed_) ::unlink(path_.c_str());
   }
@@ -355,11 +373,11 @@ SafeTensors load(const std::string& path) {
   const auto size = static_cast<std::size_t>(info.st_size);
   if (size == 0) return parse({}, path);
 
-  void* memory = ::mmap(nullptr, size, PROT_READ, MAP_PRIVATE, file.fd(), 0);
-  if (memory == MAP_FAILED) fail_errno(path, "map");
-  const std::shared_ptr<const void> owner(memory, [size](void* p) { ::munmap(p, size); });
-  SafeTensors result = parse({static_cast<const std::byte*>(memory), size}, path);
-  result.owner = owner;
+  // Not mapped: a file that somebody truncates meanwhile would then kill the process.
+  const auto memory = std::make_shared_for_overwrite<std::byte[]>(size);
+  const std::size_t got = read_all(file.fd(), memory.get(), size, path);
+  SafeTensors result = parse({memory.get(), got}, path);
+  result.owner = memory;
   return result;
 }
 

@@ -24,7 +24,7 @@ class FileError : public Error {
 struct Entry {
   DType dtype = DType::kNone;
   std::vector<std::int64_t> shape;
-  std::span<const std::byte> bytes;  ///< into the file's memory
+  std::span<const std::byte> bytes;  ///< into `owner`, or into what parse was given
 };
 
 /// A parsed file. Entries point into `owner`.
@@ -34,7 +34,7 @@ struct SafeTensors {
   std::shared_ptr<const void> owner;
 };
 
-/// Maps the file read-only. @throws FileError
+/// Reads the whole file into memory. @throws FileError
 SafeTensors load(const std::string& path);
 
 /// Parses bytes in memory; the caller keeps them alive. `name` stands in error texts.
@@ -43,7 +43,7 @@ SafeTensors load(const std::string& path);
 /// hole.
 SafeTensors parse(std::span<const std::byte> bytes, const std::string& name);
 
-/// Writes tensors in the given order, through a temporary file and a rename. @throws FileError
+/// Writes the file whole or not at all, through a new file beside it and a rename. @throws FileError
 void save(const std::string& path, const std::map<std::string, Entry>& tensors,
           const std::map<std::string, std::string>& metadata);
 

@@ -1,31 +1,37 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "k3/ops/kda_fused_decode.h"
 
+#include "contract/kda_fused_decode.h"
 #include "cpu/kernels.h"
-#include "ops/kernels.h"
+#include "dispatch/kernel.h"
+#include "ops/all_ops.h"
 
 namespace k3 {
 namespace {
 
-constexpr const char* kOp = "kda_fused_decode";
-
 constexpr Kernel<KdaFusedDecodeProblem> kKernels[] = {
-    {Backend::kCpu, "streaming", "any call that meets the contract",
-     accepts_all<KdaFusedDecodeProblem>, needs_no_workspace<KdaFusedDecodeProblem>,
-     cpu::kda_fused_decode},
+    {.backend = Backend::kCpu,
+     .variant = "streaming",
+     .conditions = "any call that meets the contract",
+     .refusal = accepts_all<KdaFusedDecodeProblem>,
+     .workspace_size = needs_no_workspace<KdaFusedDecodeProblem>,
+     .run = cpu::kda_fused_decode,
+     .verified_on = "ssse3 sse4 avx2 avx3"},
 };
+constexpr Op<KdaFusedDecodeProblem> kOp = {"kda_fused_decode", kKernels};
 
 }  // namespace
 
-std::span<const Kernel<KdaFusedDecodeProblem>> kda_fused_decode_kernels() { return kKernels; }
+const OpEntry kda_fused_decode_entry = {
+    [](std::vector<Capability>& rows) { append_rows(kOp, rows); }};
 
 void kda_fused_decode(const KdaFusedDecodeArgs& args, const ExecContext& ctx) {
-  run_op(kOp, kda_fused_decode_kernels(), check(args), ctx);
+  run_op(kOp, args, ctx);
 }
 
 std::size_t kda_fused_decode_workspace_size(const KdaFusedDecodeArgs& args,
                                             const ExecContext& ctx) {
-  return workspace_size_of(kOp, kda_fused_decode_kernels(), check(args), ctx);
+  return workspace_size_of(kOp, args, ctx);
 }
 
 }  // namespace k3

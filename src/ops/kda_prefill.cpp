@@ -1,29 +1,33 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "k3/ops/kda_prefill.h"
 
+#include "contract/kda_prefill.h"
 #include "cpu/kernels.h"
-#include "ops/kernels.h"
+#include "dispatch/kernel.h"
+#include "ops/all_ops.h"
 
 namespace k3 {
 namespace {
 
-constexpr const char* kOp = "kda_prefill";
-
 constexpr Kernel<KdaPrefillProblem> kKernels[] = {
-    {Backend::kCpu, "chunked", "any call that meets the contract", accepts_all<KdaPrefillProblem>,
-     cpu::kda_prefill_workspace_size, cpu::kda_prefill},
+    {.backend = Backend::kCpu,
+     .variant = "chunked",
+     .conditions = "any call that meets the contract",
+     .refusal = accepts_all<KdaPrefillProblem>,
+     .workspace_size = cpu::kda_prefill_workspace_size,
+     .run = cpu::kda_prefill,
+     .verified_on = "ssse3 sse4 avx2 avx3"},
 };
+constexpr Op<KdaPrefillProblem> kOp = {"kda_prefill", kKernels};
 
 }  // namespace
 
-std::span<const Kernel<KdaPrefillProblem>> kda_prefill_kernels() { return kKernels; }
+const OpEntry kda_prefill_entry = {[](std::vector<Capability>& rows) { append_rows(kOp, rows); }};
 
-void kda_prefill(const KdaPrefillArgs& args, const ExecContext& ctx) {
-  run_op(kOp, kda_prefill_kernels(), check(args), ctx);
-}
+void kda_prefill(const KdaPrefillArgs& args, const ExecContext& ctx) { run_op(kOp, args, ctx); }
 
 std::size_t kda_prefill_workspace_size(const KdaPrefillArgs& args, const ExecContext& ctx) {
-  return workspace_size_of(kOp, kda_prefill_kernels(), check(args), ctx);
+  return workspace_size_of(kOp, args, ctx);
 }
 
 }  // namespace k3

@@ -46,7 +46,7 @@ TEST(MayOverlap, EmptyAndAbsent) {
 }
 
 TEST(Contract, TextNamesArgumentRuleAndValue) {
-  const Contract contract("an_op");
+  const Contract contract("an_op", Purpose::kRun);
   try {
     contract.shape("x", view(0, {2, 3}, {3, 1}), {{"B", 2}, {"D", 4}});
     FAIL();

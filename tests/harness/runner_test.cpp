@@ -18,6 +18,7 @@ enum class Fault {
   kNone,
   kWrongValue,
   kWritesInput,
+  kWritesUntouchedRow,
   kWritesGap,
   kWritesPastEnd,
   kOtherBitsNextTime,
@@ -29,7 +30,7 @@ Fault fault = Fault::kNone;
 
 constexpr std::size_t kWorkspaceBytes = 100;
 constexpr std::int64_t kRows = 3;
-constexpr std::int64_t kPitch = 8;  // of out: rows of 4 elements, gaps of 4
+constexpr std::int64_t kPitch = 8;  // of out: rows of 4 elements, gaps of 4, and one row more
 
 void double_rows(const Call& call) {
   const TensorView in = call.tensor("in");
@@ -48,8 +49,9 @@ void faulty_run(const Call& call, const ExecContext& ctx) {
   auto* y = static_cast<float*>(call.tensor("out").data);
   if (fault == Fault::kWrongValue) y[1] += 1.0F;
   if (fault == Fault::kWritesInput) static_cast<float*>(call.tensor("in").data)[0] = 0.0F;
+  if (fault == Fault::kWritesUntouchedRow) y[kRows * kPitch + 1] += 1e-7F;
   if (fault == Fault::kWritesGap) y[5] = 0.0F;
-  if (fault == Fault::kWritesPastEnd) y[(kRows - 1) * kPitch + 4] = 0.0F;
+  if (fault == Fault::kWritesPastEnd) y[kRows * kPitch + 4] = 0.0F;
   if (fault == Fault::kOtherBitsNextTime)
     y[0] = std::nextafter(y[0], runs++ % 2 == 0 ? 99.F : -99.F);
   if (fault == Fault::kOverrunsWorkspace)
@@ -60,7 +62,7 @@ Bundle make_bundle() {
   Random random(1);
   Bundle bundle;
   bundle.tensors["in"] = normal(random, DType::kF32, {kRows, 4});
-  bundle.tensors["out"] = Tensor::strided(DType::kF32, {kRows, 4}, {kPitch, 1});
+  bundle.tensors["out"] = Tensor::strided(DType::kF32, {kRows + 1, 4}, {kPitch, 1});
   return bundle;
 }
 
@@ -96,22 +98,18 @@ TEST(CheckCase, PassesASoundOp) {
 TEST(CheckCase, FindsEachFault) {
   for (const auto& [which, words] : {std::pair{Fault::kWrongValue, "err_ratio"},
                                      {Fault::kWritesInput, "the input in was written"},
+                                     {Fault::kWritesUntouchedRow, "out[3] must stay as it was"},
                                      {Fault::kWritesGap, "a gap of out was written"},
                                      {Fault::kWritesPastEnd, "past the end of out"},
                                      {Fault::kOtherBitsNextTime, "other bits"},
                                      {Fault::kOverrunsWorkspace, "behind a workspace"},
+                                     {Fault::kRefuses, "not today"},
                                      {Fault::kThrows, "broken"}}) {
     const CaseResult result = check_with(which);
     EXPECT_FALSE(result.passed) << words;
     EXPECT_FALSE(result.skipped) << words;
     EXPECT_NE(result.why.find(words), std::string::npos) << result.why;
   }
-}
-
-TEST(CheckCase, SkipsWhatTheOpRefuses) {
-  const CaseResult result = check_with(Fault::kRefuses);
-  EXPECT_TRUE(result.skipped);
-  EXPECT_EQ(result.why, "not today");
 }
 
 TEST(TimeOp, OrdersItsQuantiles) {
@@ -135,6 +133,36 @@ TEST(Compare, MeasuresAcrossDtypes) {
   EXPECT_DOUBLE_EQ(c.err_ratio, std::sqrt(0.25 / 26.0));
   EXPECT_EQ(c.max_abs, 0.5);
   EXPECT_EQ(c.worst, 1);
+}
+
+TEST(Compare, FindsTheWorstRow) {
+  Tensor reference = constant(DType::kF32, {10, 2, 4}, 1.0);
+  Tensor result = reference.clone();
+  for (std::int64_t i = 0; i < 4; ++i) result.set(7 * 8 + 4 + i, 1.1);
+  const Comparison c = compare("x", reference, result, {.err_ratio = 0.05, .row_err_ratio = 0.05});
+  EXPECT_NEAR(c.err_ratio, 0.1 / std::sqrt(20.0), 1e-7);
+  EXPECT_NEAR(c.row_err_ratio, 0.1, 1e-7);
+  EXPECT_FALSE(c.passed);
+  EXPECT_NE(c.why.find("in row [7, 1]"), std::string::npos) << c.why;
+  EXPECT_TRUE(compare("x", reference, result, {.row_err_ratio = 0.11}).passed);
+
+  // A row near zero is held against the size of the whole.
+  for (std::int64_t i = 0; i < 4; ++i) {
+    reference.set(i, 1e-9);
+    result.set(i, 2e-9);
+  }
+  EXPECT_NEAR(compare("x", reference, result, {}).row_err_ratio, 0.1, 1e-7);
+}
+
+TEST(Compare, ExactMeansEveryBit) {
+  EXPECT_FALSE(compare("x", vector_of({0.0}), vector_of({-0.0}), {.exact = true}).passed);
+  EXPECT_TRUE(compare("x", vector_of({-0.0}), vector_of({-0.0}), {.exact = true}).passed);
+  Tensor nan = vector_of({std::nan("")}, DType::kBF16);
+  Tensor other_nan = nan.clone();
+  other_nan.storage()[0] ^= std::byte{1};
+  EXPECT_FALSE(compare("x", nan, other_nan, {.exact = true}).passed);
+  EXPECT_TRUE(compare("x", vector_of({1.5, 2.0}), vector_of({1.5, 2.0}, DType::kBF16), {}).passed)
+      << "values, where the dtypes differ";
 }
 
 TEST(Compare, WantsNanAndInfInTheirPlaces) {

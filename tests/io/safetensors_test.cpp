@@ -5,10 +5,15 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <sstream>
+#include <thread>
+#include <vector>
+
+#include "io/text.h"
 
 namespace k3::io {
 namespace {
@@ -132,6 +137,27 @@ TEST(SafeTensorsParse, JudgesTheFuzzersSeedsByTheirNames) {
   EXPECT_GT(seeds, 30);
 }
 
+TEST(Printable, HoldsNoControlsAndCutsBetweenCharacters) {
+  EXPECT_EQ(printable("a\x1B[2J\x7F\n"), "a?[2J??");
+  EXPECT_EQ(printable("\u00e9\u20ac\U0001F600"), "\u00e9\u20ac\U0001F600");
+  EXPECT_EQ(printable("x\u009b1m"), "x?1m") << "CSI as one C1 control";
+  EXPECT_EQ(printable("\xC3"), "?");
+  EXPECT_EQ(printable("\x9B\xFF\xE2\x82"), "????");
+  EXPECT_EQ(printable("ab\u20ac", 4), "ab...");
+  EXPECT_EQ(printable("ab\u20ac", 5), "ab\u20ac");
+}
+
+TEST(SafeTensorsLoad, SurvivesATruncationMeanwhile) {
+  const ScratchFolder folder;
+  const std::string path = folder / "f.safetensors";
+  const std::string data(1 << 20, 'x');
+  save(path, {{"a", {DType::kU8, {1 << 20}, bytes_of(data)}}}, {});
+  const SafeTensors file = load(path);
+  fs::resize_file(path, 0);
+  const auto bytes = file.tensors.at("a").bytes;
+  EXPECT_TRUE(std::all_of(bytes.begin(), bytes.end(), [](std::byte b) { return b == std::byte{'x'}; }));
+}
+
 TEST(SafeTensorsLoad, RefusesWhatIsNoFile) {
   const ScratchFolder folder;
   EXPECT_THROW(load(folder / "missing"), FileError);
@@ -169,6 +195,31 @@ TEST(SafeTensorsSave, RoundTripsAlignedAndAtomically) {
     EXPECT_EQ(reinterpret_cast<std::uintptr_t>(entry.bytes.data()) % size_of(entry.dtype), 0U)
         << name;
   }
+}
+
+TEST(SafeTensorsSave, ThreadsDoNotCollide) {
+  const ScratchFolder folder;
+  const std::string path = folder / "f.safetensors";
+  std::vector<std::thread> threads;
+  for (const char fill : {'a', 'b', 'c', 'd'})
+    threads.emplace_back([&path, fill] {
+      const std::string data(100'000, fill);
+      for (int i = 0; i < 20; ++i)
+        save(path, {{"x", {DType::kU8, {100'000}, bytes_of(data)}}}, {});
+    });
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(folder.num_files(), 1U);
+  const SafeTensors file = load(path);
+  const auto bytes = file.tensors.at("x").bytes;
+  EXPECT_TRUE(std::all_of(bytes.begin(), bytes.end(), [&](std::byte b) { return b == bytes[0]; }));
+}
+
+TEST(SafeTensorsSave, GivesTheFileTheModeOfAnyOther) {
+  const ScratchFolder folder;
+  const std::string data(kEight, 8);
+  save(folder / "saved", {{"a", {DType::kU8, {8}, bytes_of(data)}}}, {});
+  std::ofstream(folder / "other").close();
+  EXPECT_EQ(fs::status(folder / "saved").permissions(), fs::status(folder / "other").permissions());
 }
 
 TEST(SafeTensorsSave, RefusesWhatItCannotWrite) {

@@ -2,6 +2,7 @@
 // Every case of every op on every variant of this build against the double-precision oracle.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <set>
 
 #include "cpu/targets.h"
@@ -65,6 +66,22 @@ std::string parameter_name(const testing::TestParamInfo<Parameter>& info) {
 }
 
 INSTANTIATE_TEST_SUITE_P(All, OpCase, testing::ValuesIn(all_parameters()), parameter_name);
+
+/// A variant whose every case is skipped would look like one that passes.
+TEST(OpVariants, EachRunsACaseWhereItsBackendCanBeUsed) {
+  for (const Driver* driver : drivers())
+    for (const Variant& variant : variants_of(driver->name)) {
+      const bool on_cuda = variant.backend == Backend::kCuda;
+      if (on_cuda && cuda_unusable() != nullptr) continue;
+      const auto cases = driver->cases();
+      EXPECT_TRUE(std::any_of(cases.begin(), cases.end(), [&](const Case& test_case) {
+        return !check_case(*driver, test_case,
+                           {.on = on_cuda ? RunOn::kCuda : RunOn::kCpu, .variant = variant.name})
+                    .skipped;
+      })) << driver->name
+          << " " << variant.name;
+    }
+}
 
 /// The quick cases again on every SIMD target of this CPU: dispatch takes the best one by itself.
 class SimdTarget : public testing::TestWithParam<std::string> {

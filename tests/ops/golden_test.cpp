@@ -34,11 +34,9 @@ TEST_P(GoldenFile, Agrees) {
   Bundle bundle = file.bundle.clone();
   run_once(driver, bundle, {.on = on});
   ASSERT_FALSE(file.expected.empty());
-  for (const auto& [name, expected] : file.expected) {
-    // 1.6e-3 is what the rounding of an output to bf16 costs alone.
-    const Comparison c = compare(name, expected, bundle.tensors.at(name), {.err_ratio = 2e-3});
+  // 1.6e-3 is what the rounding of an output to bf16 costs alone.
+  for (const Comparison& c : compare_expected(file, bundle, {.err_ratio = 2e-3}))
     EXPECT_TRUE(c.passed) << c.why;
-  }
 }
 
 INSTANTIATE_TEST_SUITE_P(

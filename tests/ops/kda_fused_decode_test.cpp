@@ -3,8 +3,10 @@
 #include "k3/ops/kda_fused_decode.h"
 
 #include <cmath>
+#include <cstring>
 
 #include "harness/compare.h"
+#include "harness/ops/kda_layer.h"
 #include "tests/ops/run_helpers.h"
 
 namespace k3::harness {
@@ -13,26 +15,8 @@ namespace {
 constexpr const char* kOp = "kda_fused_decode";
 constexpr std::int64_t kD = 128;
 
-Bundle layer(std::int64_t B, std::int64_t H, std::int64_t slots, std::uint64_t seed = 1) {
-  Random random(seed);
-  const std::int64_t segment = H * kD;
-  std::vector<std::int64_t> indices;
-  for (std::int64_t n = 0; n < B; ++n) indices.push_back(slots - 1 - n);
-  Bundle b;
-  b.tensors["mixed_qkv"] = normal(random, DType::kBF16, {B, 3 * segment});
-  b.tensors["conv_states"] = normal(random, DType::kBF16, {slots, 3, 3 * segment});
-  b.tensors["conv_weight"] = normal(random, DType::kF32, {4, 3 * segment}, 0.4);
-  b.tensors["g"] = normal(random, DType::kBF16, {B, segment});
-  b.tensors["beta"] = normal(random, DType::kBF16, {B, H});
-  b.tensors["A_log"] = uniform(random, DType::kF32, {H}, 0.0, 1.0);
-  b.tensors["dt_bias"] = normal(random, DType::kF32, {segment});
-  b.tensors["onorm_gate"] = normal(random, DType::kBF16, {B, segment});
-  b.tensors["onorm_weight"] = normal(random, DType::kF32, {kD}, 0.1, 1.0);
-  b.tensors["state"] = normal(random, DType::kF32, {slots, H, kD, kD});
-  b.tensors["state_indices"] = integers(DType::kI32, indices);
-  b.tensors["out"] = poisoned(DType::kBF16, {B, segment});
-  b.scalars = {{"lower_bound", "-5"}};
-  return b;
+Bundle layer(std::int64_t B, std::int64_t H, std::int64_t slots) {
+  return decode_layer({.B = B, .H = H, .slots = slots});
 }
 
 TEST(KdaFusedDecode, BitsDoNotDependOnThreads) {
@@ -81,14 +65,12 @@ TEST(KdaFusedDecode, PaddingWritesZerosAndNothingElse) {
 TEST(KdaFusedDecode, DoesNotDriftOver512Steps) {
   Bundle cpu = layer(1, 1, 1);
   Bundle reference = cpu.clone();
-  Random random(77);
+  Random tokens(77);
+  Random same_tokens(77);
   const Driver& driver = *find_driver(kOp);
   for (int step = 0; step < 512; ++step) {
-    for (const char* name : {"mixed_qkv", "g", "beta", "onorm_gate"}) {
-      const Tensor fresh = normal(random, DType::kBF16, cpu.tensors.at(name).shape());
-      cpu.tensors[name] = fresh.clone();
-      reference.tensors[name] = fresh.clone();
-    }
+    draw_next_token(tokens, cpu);
+    draw_next_token(same_tokens, reference);
     run_once(driver, cpu, {.on = RunOn::kCpu});
     run_once(driver, reference, {.on = RunOn::kOracle});
   }
@@ -160,6 +142,47 @@ TEST(KdaFusedDecode, ContinuesAPrefill) {
   const Comparison state = compare("state", whole.tensors.at("final_state"),
                                    decode.tensors.at("state"), {.err_ratio = 1e-3});
   EXPECT_TRUE(state.passed) << state.why;
+}
+
+/// State and convolution windows of all 69 KDA layers of one rank share a slot's envelope; a slot
+/// far into the pool stands past 2^31 elements, for both pools.
+TEST(KdaFusedDecode, OffsetsPastTwoToThe31Elements) {
+  constexpr std::int64_t kH = 12;
+  constexpr std::int64_t kState = kH * kD * kD;    // fp32
+  constexpr std::int64_t kWindow = 3 * 3 * kH * kD;  // bf16, 3 taps of q|k|v
+  constexpr std::int64_t kLayer = kState + kWindow / 2;
+  constexpr std::int64_t kSlotStride = 69 * kLayer;
+  static_assert(kSlotStride == 14'042'880);
+  constexpr std::int64_t kSlot = 200;
+  const Bundle dense = layer(1, kH, 1);
+  const Bundle reference = run_cpu(kOp, dense);
+
+  const SparseBuffer pool(static_cast<std::size_t>((kSlot + 1) * kSlotStride) * sizeof(float));
+  if (!pool.valid()) GTEST_SKIP() << "no address space of 11 GiB";
+  Bundle far = dense.clone();
+  far.tensors["state_indices"] = integers(DType::kI32, {kSlot});
+  Call call = host_call(*find_driver(kOp), far);
+  const std::int64_t last_layer = 68 * kLayer * std::int64_t{sizeof(float)};
+  const std::int64_t slot = last_layer + kSlot * kSlotStride * std::int64_t{sizeof(float)};
+  const auto stretch = [&](const char* name, std::int64_t offset, std::int64_t stride) {
+    TensorView& view = call.tensors.at(name);
+    view.data = pool.at(last_layer + offset);
+    view.shape[0] = kSlot + 1;
+    view.strides[0] = stride;
+    std::memcpy(pool.at(slot + offset), dense.tensors.at(name).storage(),
+                dense.tensors.at(name).storage_bytes());
+  };
+  stretch("state", 0, kSlotStride);
+  stretch("conv_states", kState * std::int64_t{sizeof(float)}, 2 * kSlotStride);
+  run_call(*find_driver(kOp), call);
+
+  EXPECT_TRUE(same_bits(reference.tensors.at("out"), far.tensors.at("out")));
+  const auto same = [&](const char* name, std::int64_t offset) {
+    const Tensor& expected = reference.tensors.at(name);
+    return std::memcmp(pool.at(slot + offset), expected.storage(), expected.storage_bytes()) == 0;
+  };
+  EXPECT_TRUE(same("state", 0));
+  EXPECT_TRUE(same("conv_states", kState * std::int64_t{sizeof(float)}));
 }
 
 }  // namespace

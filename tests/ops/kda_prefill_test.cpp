@@ -2,11 +2,12 @@
 // What must hold between calls of kda_prefill, beyond agreement with the oracle.
 #include "k3/ops/kda_prefill.h"
 
-#include <sys/mman.h>
-
 #include <cmath>
+#include <cstring>
+#include <utility>
 
 #include "harness/compare.h"
+#include "harness/ops/kda_layer.h"
 #include "tests/ops/run_helpers.h"
 
 namespace k3::harness {
@@ -15,25 +16,8 @@ namespace {
 constexpr const char* kOp = "kda_prefill";
 constexpr std::int64_t kD = 128;
 
-Bundle layer(std::vector<std::int64_t> lengths, std::int64_t H, std::uint64_t seed = 1) {
-  Random random(seed);
-  std::vector<std::int64_t> cu = {0};
-  for (std::int64_t length : lengths) cu.push_back(cu.back() + length);
-  const std::int64_t T = cu.back();
-  const auto N = static_cast<std::int64_t>(lengths.size());
-  Bundle b;
-  for (const char* name : {"q", "k", "v", "g"})
-    b.tensors[name] = normal(random, DType::kBF16, {1, T, H, kD});
-  b.tensors["beta"] = normal(random, DType::kBF16, {1, T, H});
-  b.tensors["A_log"] = uniform(random, DType::kF32, {H}, 0.0, 1.0);
-  b.tensors["dt_bias"] = normal(random, DType::kF32, {H, kD});
-  b.tensors["cu_seqlens"] = integers(DType::kI32, cu);
-  b.tensors["initial_state"] = normal(random, DType::kF32, {N, H, kD, kD});
-  b.tensors["out"] = poisoned(DType::kBF16, {1, T, H, kD});
-  b.tensors["final_state"] = poisoned(DType::kF32, {N, H, kD, kD});
-  b.scalars = {
-      {"lower_bound", "-5"}, {"qk_l2norm", "1"}, {"gate_in_kernel", "1"}, {"beta_sigmoid", "1"}};
-  return b;
+Bundle layer(std::vector<std::int64_t> lengths, std::int64_t H) {
+  return prefill_layer({.lengths = std::move(lengths), .H = H});
 }
 
 /// Tokens [begin, end) as one sequence that starts from `state`.
@@ -123,12 +107,7 @@ TEST(KdaPrefill, UpdatesAPoolInPlace) {
   const Driver& driver = *find_driver(kOp);
   Call call = host_call(driver, together);
   call.tensors["final_state"] = call.tensors["initial_state"];
-  std::vector<std::byte> scratch(driver.workspace_size(call, {}) + 64);
-  ExecContext ctx;
-  ctx.workspace = {
-      reinterpret_cast<void*>((reinterpret_cast<std::uintptr_t>(scratch.data()) + 63) / 64 * 64),
-      scratch.size() - 64};
-  driver.run(call, ctx);
+  run_call(driver, call);
   EXPECT_TRUE(same_bits(reference.tensors.at("final_state"), together.tensors.at("initial_state")));
   EXPECT_TRUE(same_bits(reference.tensors.at("out"), together.tensors.at("out")));
 }
@@ -175,26 +154,6 @@ TEST(KdaPrefill, ReadsTheStateAlongTheRightAxis) {
   }
 }
 
-/// Memory that is reserved but only paged in where it is touched: for offsets past 2^31 elements.
-class SparseBuffer {
- public:
-  explicit SparseBuffer(std::size_t bytes) : bytes_(bytes) {
-    data_ = mmap(nullptr, bytes, PROT_READ | PROT_WRITE,
-                 MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-  }
-  ~SparseBuffer() {
-    if (valid()) munmap(data_, bytes_);
-  }
-  SparseBuffer(const SparseBuffer&) = delete;
-  SparseBuffer& operator=(const SparseBuffer&) = delete;
-  [[nodiscard]] bool valid() const { return data_ != MAP_FAILED; }
-  [[nodiscard]] void* data() const { return data_; }
-
- private:
-  std::size_t bytes_;
-  void* data_ = nullptr;
-};
-
 TEST(KdaPrefill, OffsetsPastTwoToThe31Elements) {
   constexpr std::int64_t kPitch = (std::int64_t{1} << 30) + 8;  // elements between tokens
   constexpr std::int64_t kTokens = 4;                           // the last one is past 3 * 2^30
@@ -230,12 +189,7 @@ TEST(KdaPrefill, OffsetsPastTwoToThe31Elements) {
   call.tensors["initial_state"] = slots;
   call.tensors["final_state"] = slots;
   call.tensors["state_indices"] = TensorView(const_cast<std::int32_t*>(&slot), DType::kI32, {1});
-  std::vector<std::byte> scratch(driver.workspace_size(call, {}) + 64);
-  ExecContext ctx;
-  ctx.workspace = {
-      reinterpret_cast<void*>((reinterpret_cast<std::uintptr_t>(scratch.data()) + 63) / 64 * 64),
-      scratch.size() - 64};
-  driver.run(call, ctx);
+  run_call(driver, call);
   EXPECT_EQ(std::memcmp(static_cast<float*>(pool.data()) + 2 * kSlotStride,
                         reference.tensors.at("final_state").view().data, kD * kD * sizeof(float)),
             0);

@@ -2,10 +2,12 @@
 #pragma once
 
 #include <gtest/gtest.h>
+#include <sys/mman.h>
 
-#include <cstring>
+#include <algorithm>
 #include <string>
 
+#include "harness/host_memory.h"
 #include "harness/inputs.h"
 #include "harness/runner.h"
 
@@ -16,6 +18,17 @@ inline Bundle run_cpu(const char* op, const Bundle& bundle, int threads = 0) {
   Bundle result = bundle.clone();
   run_once(*find_driver(op), result, {.on = RunOn::kCpu, .threads = threads});
   return result;
+}
+
+/// Runs a call that a bundle cannot hold (views that share memory, or lie far apart) on the CPU,
+/// with a workspace of exactly the bytes it asks for.
+inline void run_call(const Driver& driver, const Call& call, int threads = 0) {
+  ExecContext ctx;
+  ctx.threads = threads;
+  HostWorkspace workspace(driver.workspace_size(call, ctx));
+  ctx.workspace = workspace.get();
+  driver.run(call, ctx);
+  workspace.check();
 }
 
 /// The rows [begin, end) of an axis, as a dense copy.
@@ -34,13 +47,33 @@ inline Tensor slice(const Tensor& tensor, int axis, std::int64_t begin, std::int
 
 inline bool same_bits(const Tensor& a, const Tensor& b) {
   if (a.dtype() != b.dtype() || a.shape() != b.shape()) return false;
-  const auto size = size_of(a.dtype());
-  if (a.is_dense() && b.is_dense())
-    return std::memcmp(a.view().data, b.view().data, static_cast<std::size_t>(a.numel()) * size) ==
-           0;
   for (std::int64_t i = 0; i < a.numel(); ++i)
-    if (a.get(i) != b.get(i)) return false;
+    if (!std::ranges::equal(a.element(i), b.element(i))) return false;
   return true;
 }
+
+/// Memory that is reserved but only paged in where it is touched: for offsets past 2^31 elements.
+class SparseBuffer {
+ public:
+  explicit SparseBuffer(std::size_t bytes) : bytes_(bytes) {
+    data_ = mmap(nullptr, bytes, PROT_READ | PROT_WRITE,
+                 MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  }
+  ~SparseBuffer() {
+    if (valid()) munmap(data_, bytes_);
+  }
+  SparseBuffer(const SparseBuffer&) = delete;
+  SparseBuffer& operator=(const SparseBuffer&) = delete;
+  [[nodiscard]] bool valid() const { return data_ != MAP_FAILED; }
+  [[nodiscard]] void* data() const { return data_; }
+  /// The byte at an offset.
+  [[nodiscard]] std::byte* at(std::int64_t offset) const {
+    return static_cast<std::byte*>(data_) + offset;
+  }
+
+ private:
+  std::size_t bytes_;
+  void* data_ = nullptr;
+};
 
 }  // namespace k3::harness

@@ -6,12 +6,10 @@
 
 #include "k3/context.h"
 #include "k3/export.h"
+#include "k3/ops/kda_types.h"
 #include "k3/tensor.h"
 
 namespace k3 {
-
-/// Where a value that is fp32 inside is rounded to bf16 on its way.
-enum class Rounding { kF32, kBF16 };
 
 /// One decode step of a KDA layer: short convolution, SiLU, gated delta-rule recurrence and gated
 /// output norm, in one pass over the paged state (Kimi Linear, arXiv 2510.26692; K3 technical
@@ -59,7 +57,7 @@ struct KdaFusedDecodeArgs {
   float eps_o = 1e-5F;               ///< of the output norm; finite, >= 0. K3: 1e-5
   Rounding round_conv = Rounding::kBF16;
   Rounding round_o = Rounding::kF32;
-  int null_index = -1;
+  int null_index = -1;  ///< >= -1; the largest index that means padding
 };
 
 /// Deterministic: the same call gives the same bits, whatever the number of threads.

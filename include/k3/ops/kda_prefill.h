@@ -6,15 +6,10 @@
 
 #include "k3/context.h"
 #include "k3/export.h"
+#include "k3/ops/kda_types.h"
 #include "k3/tensor.h"
 
 namespace k3 {
-
-/// Axis order of the last two axes of a state: [.., V, K] or [.., K, V].
-enum class StateLayout { kVK, kKV };
-
-/// Tokens between two rows of `chunk_states`, and the unit of `track_chunk_idx`.
-inline constexpr int kKdaChunkTokens = 64;
 
 /// KDA prefill: the gated delta rule over whole sequences (Kimi Linear, arXiv 2510.26692).
 ///
@@ -31,8 +26,10 @@ inline constexpr int kKdaChunkTokens = 64;
 /// Sequences: without cu_seqlens every batch row is one (N = B). With it, B = 1 and sequence n is
 /// tokens cu_seqlens[n] .. cu_seqlens[n + 1]; cu_seqlens[0] = 0, never decreasing, last = T. An
 /// empty sequence copies its state through. The bits of a sequence depend on that sequence alone.
-/// Values in host memory are checked; in device memory cu_seqlens is clamped to [0, T] and an index
-/// past the pool counts as padding.
+/// Values in host memory are checked. Values in device memory are never read by the host: there a
+/// boundary of cu_seqlens is clamped to [0, T] and a length to at least 0, a slot past the pool
+/// counts as padding, a track index that is out of range writes nothing, and no row past the end
+/// of chunk_states is written.
 ///
 /// State: zero where initial_state is absent. Without state_indices both states have N rows; with
 /// it they are pools and sequence n uses slot state_indices[n]; a negative slot is padding: that
@@ -76,8 +73,8 @@ struct KdaPrefillArgs {
 /// @throws ContractError, UnsupportedError, CudaError; on ContractError nothing was written.
 K3_API void kda_prefill(const KdaPrefillArgs& args, const ExecContext& ctx = {});
 
-/// Bytes that `ctx.workspace` must hold for this call. Depends on the shapes and on `ctx.threads`,
-/// never on values in memory.
+/// Bytes that `ctx.workspace` must hold for every call with these shapes, dtypes and threads. Asks
+/// for no memory: the tensors' pointers may be null, and no value is read.
 K3_API std::size_t kda_prefill_workspace_size(const KdaPrefillArgs& args,
                                               const ExecContext& ctx = {});
 

@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "harness/ops/kda_layer.h"
+
+namespace k3::harness {
+namespace {
+
+constexpr std::int64_t kD = 128;
+
+}  // namespace
+
+Bundle prefill_layer(const PrefillLayer& layer) {
+  Random random(layer.seed);
+  std::vector<std::int64_t> cu = {0};
+  for (const std::int64_t length : layer.lengths) cu.push_back(cu.back() + length);
+  const std::int64_t T = cu.back();
+  const std::int64_t H = layer.H;
+  const auto N = static_cast<std::int64_t>(layer.lengths.size());
+  Bundle b;
+  for (const char* name : {"q", "k", "v", "g"})
+    b.tensors[name] = normal(random, DType::kBF16, {1, T, H, kD});
+  b.tensors["beta"] = normal(random, DType::kBF16, {1, T, H});
+  b.tensors["A_log"] = uniform(random, DType::kF32, {H}, 0.0, 1.0);
+  b.tensors["dt_bias"] = normal(random, DType::kF32, {H, kD});
+  b.tensors["cu_seqlens"] = integers(DType::kI32, cu);
+  if (layer.initial_state)
+    b.tensors["initial_state"] = normal(random, DType::kF32, {N, H, kD, kD});
+  b.tensors["out"] = poisoned(DType::kBF16, {1, T, H, kD});
+  b.tensors["final_state"] = poisoned(DType::kF32, {N, H, kD, kD});
+  b.scalars = {
+      {"lower_bound", "-5"}, {"qk_l2norm", "1"}, {"gate_in_kernel", "1"}, {"beta_sigmoid", "1"}};
+  return b;
+}
+
+Bundle decode_layer(const DecodeLayer& layer) {
+  Random random(layer.seed);
+  const std::int64_t B = layer.B;
+  const std::int64_t segment = layer.H * kD;
+  const std::int64_t slots = layer.slots > 0 ? layer.slots : B;
+  std::vector<std::int64_t> indices = layer.indices;
+  if (indices.empty())
+    for (std::int64_t n = 0; n < B; ++n) indices.push_back(slots - 1 - n);
+  Bundle b;
+  b.tensors["mixed_qkv"] = normal(random, DType::kBF16, {B, 3 * segment});
+  b.tensors["conv_states"] = normal(random, DType::kBF16, {slots, 3, 3 * segment});
+  b.tensors["conv_weight"] = normal(random, DType::kF32, {4, 3 * segment}, 0.4);
+  b.tensors["g"] = normal(random, DType::kBF16, {B, segment});
+  b.tensors["beta"] = normal(random, DType::kBF16, {B, layer.H});
+  b.tensors["A_log"] = uniform(random, DType::kF32, {layer.H}, 0.0, 1.0);
+  b.tensors["dt_bias"] = normal(random, DType::kF32, {segment});
+  b.tensors["onorm_gate"] = normal(random, DType::kBF16, {B, segment});
+  b.tensors["onorm_weight"] = normal(random, DType::kF32, {kD}, 0.1, 1.0);
+  b.tensors["state"] = normal(random, DType::kF32, {slots, layer.H, kD, kD});
+  b.tensors["state_indices"] = integers(DType::kI32, indices);
+  b.tensors["out"] = poisoned(DType::kBF16, {B, segment});
+  b.scalars = {{"lower_bound", "-5"}};
+  return b;
+}
+
+void draw_next_token(Random& random, Bundle& decode) {
+  for (const char* name : {"mixed_qkv", "g", "beta", "onorm_gate"}) {
+    const auto found = decode.tensors.find(name);
+    if (found == decode.tensors.end()) continue;
+    found->second = normal(random, DType::kBF16, found->second.shape());
+  }
+}
+
+}  // namespace k3::harness

@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "harness/inputs.h"
+#include "harness/tensor.h"
+
+/// Calls as a K3 layer makes them: raw gate and beta logits, safe gate with lower bound -5, norms
+/// inside, fp32 states. For tests, benches and the demo; the cases of an op have makers of their
+/// own, which reach every option.
+namespace k3::harness {
+
+struct PrefillLayer {
+  std::vector<std::int64_t> lengths = {64};  ///< of the packed sequences
+  std::int64_t H = 12;                       ///< of 96, on one of 8 ranks
+  bool initial_state = true;
+  std::uint64_t seed = 1;
+};
+
+/// Every tensor of the call, outputs poisoned.
+Bundle prefill_layer(const PrefillLayer& layer);
+
+struct DecodeLayer {
+  std::int64_t B = 1;
+  std::int64_t H = 12;
+  std::int64_t slots = 0;             ///< of the pools; 0: B
+  std::vector<std::int64_t> indices;  ///< empty: slots from the last one down
+  std::uint64_t seed = 1;
+};
+
+/// Every tensor of the call without the optional conv_bias; out poisoned.
+Bundle decode_layer(const DecodeLayer& layer);
+
+/// New values for the tensors of a decode call that come with each token.
+void draw_next_token(Random& random, Bundle& decode);
+
+}  // namespace k3::harness

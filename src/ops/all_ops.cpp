@@ -1,0 +1,11 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "ops/all_ops.h"
+
+namespace k3 {
+
+std::span<const OpEntry> all_ops() {
+  static const OpEntry all[] = {kda_prefill_entry, kda_fused_decode_entry, situ_and_mul_entry};
+  return all;
+}
+
+}  // namespace k3

@@ -1,0 +1,23 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <span>
+#include <vector>
+
+#include "k3/capability.h"
+
+namespace k3 {
+
+/// An op as the table of capabilities sees it.
+struct OpEntry {
+  void (*append_rows)(std::vector<Capability>& rows);
+};
+
+/// Every op, in the order of the documentation. Each entry stands in src/ops/<op>.cpp.
+std::span<const OpEntry> all_ops();
+
+extern const OpEntry kda_prefill_entry;
+extern const OpEntry kda_fused_decode_entry;
+extern const OpEntry situ_and_mul_entry;
+
+}  // namespace k3
