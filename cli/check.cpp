@@ -46,8 +46,11 @@ nlohmann::ordered_json to_json(const Driver& driver, const Variant& variant,
                                const CaseResult& result) {
   nlohmann::ordered_json outputs = nlohmann::ordered_json::array();
   for (const harness::Comparison& c : result.comparisons)
-    outputs.push_back(
-        {{"name", c.name}, {"err_ratio", c.err_ratio}, {"max_abs", c.max_abs}, {"ok", c.passed}});
+    outputs.push_back({{"name", c.name},
+                       {"err_ratio", c.err_ratio},
+                       {"row_err_ratio", c.row_err_ratio},
+                       {"max_abs", c.max_abs},
+                       {"ok", c.passed}});
   return {{"op", driver.name},
           {"backend", name_of(variant.backend)},
           {"variant", variant.name},

@@ -39,9 +39,10 @@ class Report {
     }
     std::sort(times.begin(), times.end());
     const double median = times[times.size() / 2];
-    table_.add({driver.name, shape, name_of(on), fmt::format("{:.1f}", median),
-                fmt::format("{:.1e}", error),
-                fmt::format("{:.0f}", 100.0 * floor_us(driver.cost(bundle), ceilings(on)) / median)});
+    table_.add(
+        {driver.name, shape, name_of(on), fmt::format("{:.1f}", median),
+         fmt::format("{:.1e}", error),
+         fmt::format("{:.0f}", 100.0 * floor_us(driver.cost(bundle), ceilings(on)) / median)});
   }
 
   /// The exit code.
@@ -58,17 +59,13 @@ class Report {
   const harness::Ceilings& ceilings(RunOn on) {
     harness::Ceilings& known = on == RunOn::kCuda ? cuda_ : cpu_;
     if (known.read_write_gbps == 0.0)
-      known = on == RunOn::kCuda ? harness::measure_cuda_ceilings()
-                                 : harness::measure_cpu_ceilings(0);
+      known =
+          on == RunOn::kCuda ? harness::measure_cuda_ceilings() : harness::measure_cpu_ceilings(0);
     return known;
   }
 
-  Table table_{{{"op"},
-                {"shape"},
-                {"backend"},
-                {"time us", true},
-                {"error", true},
-                {"% of floor", true}}};
+  Table table_{
+      {{"op"}, {"shape"}, {"backend"}, {"time us", true}, {"error", true}, {"% of floor", true}}};
   std::vector<std::string> failures_;
   harness::Ceilings cpu_;
   harness::Ceilings cuda_;
@@ -91,8 +88,8 @@ std::vector<Comparison> against(const Bundle& reference, const Bundle& result,
                                 std::initializer_list<const char*> names) {
   std::vector<Comparison> comparisons;
   for (const char* name : names)
-    comparisons.push_back(harness::compare(name, reference.tensors.at(name),
-                                           result.tensors.at(name), kTolerance));
+    comparisons.push_back(
+        harness::compare(name, reference.tensors.at(name), result.tensors.at(name), kTolerance));
   return comparisons;
 }
 

@@ -51,7 +51,8 @@ void apply_settings(const Driver& driver, const std::vector<std::string>& settin
 void note_ignored(const Driver& driver, const RunFile& file) {
   if (::isatty(STDERR_FILENO) == 0 || file.ignored.empty()) return;
   const std::string names = fmt::format("{}", fmt::join(file.ignored, ", "));
-  print_error(fmt::format("k3: note: {} takes no {}; ignored\n", driver.name, io::printable(names)));
+  print_error(
+      fmt::format("k3: note: {} takes no {}; ignored\n", driver.name, io::printable(names)));
 }
 
 void print_outputs(const Driver& driver, const harness::Bundle& bundle) {

@@ -58,9 +58,9 @@ struct Errors {
   std::vector<Sums> rows;  ///< of the last axis
   double max_abs = 0.0;
   std::int64_t worst = -1;
-  std::int64_t mismatch = -1;   ///< first place where NaN or Inf stand on one side only
-  std::int64_t other_bits = -1; ///< first element of other bits (of another value across dtypes)
-  double excess = 0.0;          ///< largest |x - ref| - (atol + rtol |ref|), where above 0
+  std::int64_t mismatch = -1;    ///< first place where NaN or Inf stand on one side only
+  std::int64_t other_bits = -1;  ///< first element of other bits (of another value across dtypes)
+  double excess = 0.0;           ///< largest |x - ref| - (atol + rtol |ref|), where above 0
   std::int64_t excess_at = -1;
 };
 
@@ -80,8 +80,8 @@ Errors measure(const Tensor& reference, const Tensor& result, const Tolerance& t
     const bool agree = same_class(expected, seen);
     if (errors.mismatch < 0 && !agree) errors.mismatch = i;
     const bool finite = std::isfinite(expected) && std::isfinite(seen);
-    const bool equal = same_dtype ? same_bits(reference, result, i)
-                                  : agree && (!finite || expected == seen);
+    const bool equal =
+        same_dtype ? same_bits(reference, result, i) : agree && (!finite || expected == seen);
     if (errors.other_bits < 0 && !equal) errors.other_bits = i;
     if (!finite) continue;
     const double error = std::fabs(seen - expected);
@@ -135,8 +135,9 @@ std::string broken_bound(const Comparison& c, const Errors& errors, const Tolera
                        tolerance.atol > 0 || tolerance.rtol > 0;
   if (errors.mismatch >= 0) return "NaN or Inf: " + at(reference, result, errors.mismatch);
   if (tolerance.exact || !bounded)
-    return errors.other_bits < 0 ? ""
-                                 : "must be equal: " + bytes_at(reference, result, errors.other_bits);
+    return errors.other_bits < 0
+               ? ""
+               : "must be equal: " + bytes_at(reference, result, errors.other_bits);
   // Written so that a NaN ratio fails.
   if (tolerance.err_ratio > 0 && !(c.err_ratio <= tolerance.err_ratio))
     return fmt::format("err_ratio {:.3g} > {:.3g}: {}", c.err_ratio, tolerance.err_ratio,
@@ -159,8 +160,8 @@ bool same_row(const Tensor& a, const Tensor& b, std::int64_t row) {
   const std::int64_t length = a.numel() / a.shape()[0];
   if (a.is_dense() && b.is_dense()) {
     const std::size_t bytes = static_cast<std::size_t>(length) * size_of(a.dtype());
-    return bytes == 0 || std::memcmp(a.element(row * length).data(), b.element(row * length).data(),
-                                     bytes) == 0;
+    return bytes == 0 ||
+           std::memcmp(a.element(row * length).data(), b.element(row * length).data(), bytes) == 0;
   }
   for (std::int64_t i = row * length; i < (row + 1) * length; ++i)
     if (!same_bits(a, b, i)) return false;

@@ -52,7 +52,8 @@ void take_expected_rows(const ArgSpec& arg, const Tensor& expected, Tensor& adde
 void add_outputs(const Driver& driver, const std::string& path, RunFile& file) {
   std::vector<std::string> wanted;
   for (const ArgSpec& arg : driver.args)
-    if (arg.role == Role::kOutput && file.expected.contains(arg.name)) wanted.emplace_back(arg.name);
+    if (arg.role == Role::kOutput && file.expected.contains(arg.name))
+      wanted.emplace_back(arg.name);
   driver.add_outputs(file.bundle, wanted);
   for (const ArgSpec& arg : driver.args) {
     const auto expected = file.expected.find(arg.name);

@@ -43,7 +43,8 @@ struct Timing {
 };
 
 /// Repeated runs of the op. As many sets of tensors are rotated as it takes for a set to be cold
-/// again when its turn comes. CPU: wall clock per call. CUDA: graphs of launches, see time_in_graphs.
+/// again when its turn comes. CPU: wall clock per call. CUDA: graphs of launches, see
+/// time_in_graphs.
 Timing time_op(const Driver& driver, const BenchShape& shape, const RunOptions& options);
 
 struct Ceilings {

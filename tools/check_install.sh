@@ -12,7 +12,7 @@ cmake --install "$build" --prefix "$scratch/prefix" >/dev/null
 cmake -S "$root/examples/consumer" -B "$scratch/consumer" -DCMAKE_PREFIX_PATH="$scratch/prefix" \
   -DCMAKE_BUILD_TYPE=Release >/dev/null
 cmake --build "$scratch/consumer" >/dev/null
-for program in situ_shared situ_static; do
+for program in situ_shared situ_static decode_step; do
   "$scratch/consumer/$program"
 done
 

@@ -22,8 +22,7 @@ Bundle prefill_layer(const PrefillLayer& layer) {
   b.tensors["A_log"] = uniform(random, DType::kF32, {H}, 0.0, 1.0);
   b.tensors["dt_bias"] = normal(random, DType::kF32, {H, kD});
   b.tensors["cu_seqlens"] = integers(DType::kI32, cu);
-  if (layer.initial_state)
-    b.tensors["initial_state"] = normal(random, DType::kF32, {N, H, kD, kD});
+  if (layer.initial_state) b.tensors["initial_state"] = normal(random, DType::kF32, {N, H, kD, kD});
   b.tensors["out"] = poisoned(DType::kBF16, {1, T, H, kD});
   b.tensors["final_state"] = poisoned(DType::kF32, {N, H, kD, kD});
   b.scalars = {

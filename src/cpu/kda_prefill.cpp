@@ -2,8 +2,6 @@
 
 // KDA prefill in chunks, one task per (sequence, value head). docs/kda_prefill_cpu.md explains.
 
-// Arrays of vectors need a size known at compile time.
-#define HWY_DISABLED_TARGETS (HWY_SVE | HWY_SVE2 | HWY_SVE_256 | HWY_SVE2_128 | HWY_RVV)
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "cpu/kda_prefill.cpp"
 #include <hwy/foreach_target.h>
@@ -24,13 +22,6 @@ HWY_BEFORE_NAMESPACE();
 namespace k3::cpu::HWY_NAMESPACE {
 namespace prefill {
 
-/// First row of chunk_states of a sequence.
-inline std::int64_t first_chunk_row(const KdaPrefillProblem& p, int seq) {
-  std::int64_t rows = 0;
-  for (int n = 0; n < seq; ++n) rows += (p.seq_length(n) + kKdaChunkTokens - 1) / kKdaChunkTokens;
-  return rows;
-}
-
 /// The states of one task: what is read before the first token, and written on the way.
 class TaskStates {
  public:
@@ -39,7 +30,7 @@ class TaskStates {
         task_(task),
         panels_(panels),
         slot_(p.state_indices != nullptr ? p.state_indices[task.seq] : task.seq),
-        chunk_row_(p.chunk_states != nullptr ? first_chunk_row(p, task.seq) : 0),
+        chunk_row_(task.chunk_row),
         tracked_(p.tracked_states != nullptr ? p.track_chunk_idx[task.seq] : -1) {}
 
   void load_initial() const {
@@ -126,10 +117,23 @@ int value_parts(std::int64_t heads, int threads) {
   return parts;
 }
 
+/// Writes each sequence's first row of chunk_states.
+void index_chunk_rows(const KdaPrefillProblem& p, std::int64_t* first_rows) {
+  std::int64_t row = 0;
+  for (int n = 0; n < p.N; ++n) {
+    first_rows[n] = row;
+    row += (p.seq_length(n) + kKdaChunkTokens - 1) / kKdaChunkTokens;
+  }
+}
+
 }  // namespace
 
-std::size_t kda_prefill_workspace_size(const KdaPrefillProblem& /*problem*/, const Target& target) {
-  return sizeof(PrefillScratch) * static_cast<std::size_t>(target.threads);
+/// A PrefillScratch per thread, then the first row of chunk_states of each sequence.
+std::size_t kda_prefill_workspace_size(const KdaPrefillProblem& problem, const Target& target) {
+  const std::size_t rows =
+      problem.chunk_states != nullptr ? static_cast<std::size_t>(problem.N) : 0;
+  return sizeof(PrefillScratch) * static_cast<std::size_t>(target.threads) +
+         sizeof(std::int64_t) * rows;
 }
 
 void kda_prefill(const KdaPrefillProblem& problem, const Target& target) {
@@ -137,14 +141,20 @@ void kda_prefill(const KdaPrefillProblem& problem, const Target& target) {
   const int parts = value_parts(heads, target.threads);
   const int columns = kKdaHeadDim / parts;
   auto* scratch = static_cast<PrefillScratch*>(target.workspace.data);
+  std::int64_t* const first_chunk_rows =
+      problem.chunk_states != nullptr ? reinterpret_cast<std::int64_t*>(scratch + target.threads)
+                                      : nullptr;
+  if (first_chunk_rows != nullptr) index_chunk_rows(problem, first_chunk_rows);
   const auto run_task = HWY_DYNAMIC_DISPATCH(kda_prefill_task);
   parallel_for(heads * parts, target.threads, [&](std::int64_t index, int thread) {
     const std::int64_t head = index / parts;
     const int v0 = static_cast<int>(index % parts) * columns;
-    const PrefillTask task{.seq = static_cast<int>(head / problem.HV),
+    const auto seq = static_cast<int>(head / problem.HV);
+    const PrefillTask task{.seq = seq,
                            .head = static_cast<int>(head % problem.HV),
                            .v0 = v0,
-                           .v1 = v0 + columns};
+                           .v1 = v0 + columns,
+                           .chunk_row = first_chunk_rows != nullptr ? first_chunk_rows[seq] : 0};
     run_task(problem, task, scratch[thread]);
   });
 }

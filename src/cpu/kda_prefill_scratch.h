@@ -19,6 +19,7 @@ struct PrefillTask {
   int head = 0;
   int v0 = 0;
   int v1 = 0;
+  std::int64_t chunk_row = 0;  ///< the sequence's first row of chunk_states
 };
 
 /// What one thread keeps while it works on a task. Rows are tokens of the chunk; P_i is the product

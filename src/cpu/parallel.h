@@ -3,6 +3,7 @@
 
 #include <omp.h>
 
+#include <algorithm>
 #include <cstdint>
 
 namespace k3::cpu {
@@ -18,7 +19,8 @@ void parallel_for(std::int64_t num_tasks, int threads, const Body& body) {
     for (std::int64_t task = 0; task < num_tasks; ++task) body(task, 0);
     return;
   }
-#pragma omp parallel for schedule(dynamic, 1) num_threads(threads)
+  const auto team = static_cast<int>(std::min<std::int64_t>(threads, num_tasks));
+#pragma omp parallel for schedule(dynamic, 1) num_threads(team)
   for (std::int64_t task = 0; task < num_tasks; ++task) body(task, omp_get_thread_num());
 }
 

@@ -92,12 +92,13 @@ HWY_INLINE hn::Vec<DF> activate(DF df, hn::Vec<DF> gate, hn::Vec<DF> up, const S
   const auto held_gate = hold(df, gate, gate_cap);
   auto ratio = soft_over_identity(df, held_gate, gate_cap);
 
-  // sigmoid(g) = 1 / (1 + e) for g >= 0 and e / (1 + e) below, with e = exp(-|g|): no overflow, and
-  // a zero at -inf.
-  const auto e = exp_nonpositive(df, hn::Neg(hn::Abs(gate)));
-  const auto is_negative = hn::Lt(gate, hn::Zero(df));
-  ratio.numerator = hn::Mul(ratio.numerator, hn::IfThenElse(is_negative, e, one));
-  ratio.denominator = hn::Mul(ratio.denominator, hn::Add(one, e));
+  // sigmoid(g) = 1 / (1 + e) for g >= 0 and e / (1 + e) below, with e = exp(-|g|). e is the square
+  // of e_half, so that it can come in two factors, the second after up: none is subnormal down to
+  // |g| = 174, where e alone would have vanished beside a large up.
+  const auto e_half = exp_nonpositive(df, hn::Mul(hn::Abs(gate), hn::Set(df, -0.5F)));
+  const auto sigmoid_factor = hn::IfThenElse(hn::Lt(gate, hn::Zero(df)), e_half, one);
+  ratio.numerator = hn::Mul(ratio.numerator, sigmoid_factor);
+  ratio.denominator = hn::Mul(ratio.denominator, hn::MulAdd(e_half, e_half, one));
 
   if (up_cap != nullptr) {
     up = hold(df, up, *up_cap);
@@ -105,8 +106,8 @@ HWY_INLINE hn::Vec<DF> activate(DF df, hn::Vec<DF> gate, hn::Vec<DF> up, const S
     ratio.numerator = hn::Mul(ratio.numerator, up_ratio.numerator);
     ratio.denominator = hn::Mul(ratio.denominator, up_ratio.denominator);
   }
-  // The ratio is at most about 1, so that no step overflows before the result does.
-  return hn::Mul(hn::Mul(held_gate, hn::Div(ratio.numerator, ratio.denominator)), up);
+  const auto quotient = hn::Mul(held_gate, hn::Div(ratio.numerator, ratio.denominator));
+  return hn::Mul(hn::Mul(quotient, up), sigmoid_factor);
 }
 
 }  // namespace

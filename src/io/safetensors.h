@@ -43,7 +43,8 @@ SafeTensors load(const std::string& path);
 /// hole.
 SafeTensors parse(std::span<const std::byte> bytes, const std::string& name);
 
-/// Writes the file whole or not at all, through a new file beside it and a rename. @throws FileError
+/// Writes the file whole or not at all, through a new file beside it and a rename. @throws
+/// FileError
 void save(const std::string& path, const std::map<std::string, Entry>& tensors,
           const std::map<std::string, std::string>& metadata);
 

@@ -131,6 +131,48 @@ TEST(Cli, MistakesAreTwoAndSayWhy) {
   }
 }
 
+TEST(Cli, ASilencedStreamIsNoCrash) {
+  for (const auto& [arguments, redirect] : {std::pair{"nonsense", "2>&-"},
+                                            {"nonsense", "2>/dev/full"},
+                                            {"ops", ">/dev/full 2>/dev/null"},
+                                            {"ops", ">&- 2>/dev/null"},
+                                            {"--help", ">/dev/full 2>&-"}})
+    EXPECT_EQ(run(arguments, redirect).code, 2) << arguments << " " << redirect;
+}
+
+TEST(Cli, AFileOfOutputsAloneIsRefused) {
+  const ScratchFile file("outputs.safetensors");
+  const std::array<std::byte, 4> bytes{};
+  io::save(file.path(), {{"out", {DType::kBF16, {1, 2}, bytes}}}, {});
+  const Result result = errors_of("run situ_and_mul --compare --in " + file.path());
+  EXPECT_EQ(result.code, 2);
+  EXPECT_NE(result.out.find("holds out but not the arguments that make it"), std::string::npos)
+      << result.out;
+}
+
+TEST(Cli, ErrorsHoldNoControlsOfAFile) {
+  const ScratchFile file("controls.safetensors");
+  const std::array<std::byte, 8> bytes{};
+  io::save(file.path(), {{"input", {DType::kBF16, {1, 4}, bytes}}}, {{"beta", "\x1B[2J\u009b1m"}});
+  const Result result = errors_of("run situ_and_mul --in " + file.path());
+  EXPECT_EQ(result.code, 2);
+  EXPECT_NE(result.out.find("?[2J?1m"), std::string::npos) << result.out;
+}
+
+TEST(Cli, DemoTakesFilesByTheirOp) {
+  const ScratchFile folder("demo");
+  std::filesystem::create_directory(folder.path());
+  const std::string renamed = folder.path() + "/any_name.safetensors";
+  std::filesystem::copy(K3_TEST_DATA "/situ_and_mul.safetensors", renamed);
+  std::filesystem::copy(K3_TEST_DATA "/moe_route_topk.safetensors",
+                        folder.path() + "/situ_and_mul.safetensors");
+  const Result result = run("demo " + folder.path());
+  std::filesystem::remove_all(folder.path());
+  EXPECT_EQ(result.code, 0) << result.out;
+  EXPECT_NE(result.out.find("any_name"), std::string::npos) << result.out;
+  EXPECT_EQ(result.out.find("moe_route_topk"), std::string::npos) << result.out;
+}
+
 TEST(Cli, CudaThatCannotBeUsedIsThree) {
   if (!json_of("info --json").at("cuda").at("devices").empty()) GTEST_SKIP() << "CUDA is here";
   for (const char* arguments : {"check --backend cuda", "bench --backend cuda"})

@@ -7,7 +7,9 @@
 
 #include <hwy/highway.h>
 
+#include <bit>
 #include <cmath>
+#include <cstdint>
 
 #include "cpu/t128-inl.h"
 #include "harness/inputs.h"
@@ -35,7 +37,7 @@ void four_dots(const float (&x)[4][kT128Length], const float* split, float* resu
 
 bool same(float a, float b) {
   return std::isnan(a) ? std::isnan(b)
-                       : hwy::BitCastScalar<std::uint32_t>(a) == hwy::BitCastScalar<std::uint32_t>(b);
+                       : std::bit_cast<std::uint32_t>(a) == std::bit_cast<std::uint32_t>(b);
 }
 
 /// Results of `trials` x 4 rows that differ from the definition.

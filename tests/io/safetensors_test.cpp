@@ -155,7 +155,8 @@ TEST(SafeTensorsLoad, SurvivesATruncationMeanwhile) {
   const SafeTensors file = load(path);
   fs::resize_file(path, 0);
   const auto bytes = file.tensors.at("a").bytes;
-  EXPECT_TRUE(std::all_of(bytes.begin(), bytes.end(), [](std::byte b) { return b == std::byte{'x'}; }));
+  EXPECT_TRUE(
+      std::all_of(bytes.begin(), bytes.end(), [](std::byte b) { return b == std::byte{'x'}; }));
 }
 
 TEST(SafeTensorsLoad, RefusesWhatIsNoFile) {
@@ -204,8 +205,7 @@ TEST(SafeTensorsSave, ThreadsDoNotCollide) {
   for (const char fill : {'a', 'b', 'c', 'd'})
     threads.emplace_back([&path, fill] {
       const std::string data(100'000, fill);
-      for (int i = 0; i < 20; ++i)
-        save(path, {{"x", {DType::kU8, {100'000}, bytes_of(data)}}}, {});
+      for (int i = 0; i < 20; ++i) save(path, {{"x", {DType::kU8, {100'000}, bytes_of(data)}}}, {});
     });
   for (std::thread& thread : threads) thread.join();
   EXPECT_EQ(folder.num_files(), 1U);

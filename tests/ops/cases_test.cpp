@@ -67,21 +67,43 @@ std::string parameter_name(const testing::TestParamInfo<Parameter>& info) {
 
 INSTANTIATE_TEST_SUITE_P(All, OpCase, testing::ValuesIn(all_parameters()), parameter_name);
 
-/// A variant whose every case is skipped would look like one that passes.
-TEST(OpVariants, EachRunsACaseWhereItsBackendCanBeUsed) {
-  for (const Driver* driver : drivers())
-    for (const Variant& variant : variants_of(driver->name)) {
-      const bool on_cuda = variant.backend == Backend::kCuda;
-      if (on_cuda && cuda_unusable() != nullptr) continue;
-      const auto cases = driver->cases();
-      EXPECT_TRUE(std::any_of(cases.begin(), cases.end(), [&](const Case& test_case) {
-        return !check_case(*driver, test_case,
-                           {.on = on_cuda ? RunOn::kCuda : RunOn::kCpu, .variant = variant.name})
-                    .skipped;
-      })) << driver->name
-          << " " << variant.name;
-    }
+struct OpVariant {
+  const Driver* driver;
+  Variant variant;
+};
+
+std::string text_of(const OpVariant& v) {
+  return std::string(v.driver->name) + "_" + name_of(v.variant.backend) + "_" + v.variant.name;
 }
+
+void PrintTo(const OpVariant& v, std::ostream* os) { *os << text_of(v); }
+
+std::vector<OpVariant> all_variants() {
+  std::vector<OpVariant> all;
+  for (const Driver* driver : drivers())
+    for (const Variant& variant : variants_of(driver->name)) all.push_back({driver, variant});
+  return all;
+}
+
+/// A variant whose every case is skipped would look like one that passes.
+class OpVariantRuns : public testing::TestWithParam<OpVariant> {};
+
+TEST_P(OpVariantRuns, AtLeastOneCase) {
+  const auto& [driver, variant] = GetParam();
+  RunOptions options;
+  options.variant = variant.name;
+  if (variant.backend == Backend::kCuda) {
+    if (const char* why = cuda_unusable()) GTEST_SKIP() << why;
+    options.on = RunOn::kCuda;
+  }
+  const auto cases = driver->cases();
+  EXPECT_TRUE(std::any_of(cases.begin(), cases.end(), [&, d = driver](const Case& test_case) {
+    return !check_case(*d, test_case, options).skipped;
+  }));
+}
+
+INSTANTIATE_TEST_SUITE_P(All, OpVariantRuns, testing::ValuesIn(all_variants()),
+                         [](const auto& info) { return text_of(info.param); });
 
 /// The quick cases again on every SIMD target of this CPU: dispatch takes the best one by itself.
 class SimdTarget : public testing::TestWithParam<std::string> {

@@ -148,7 +148,7 @@ TEST(KdaFusedDecode, ContinuesAPrefill) {
 /// far into the pool stands past 2^31 elements, for both pools.
 TEST(KdaFusedDecode, OffsetsPastTwoToThe31Elements) {
   constexpr std::int64_t kH = 12;
-  constexpr std::int64_t kState = kH * kD * kD;    // fp32
+  constexpr std::int64_t kState = kH * kD * kD;      // fp32
   constexpr std::int64_t kWindow = 3 * 3 * kH * kD;  // bf16, 3 taps of q|k|v
   constexpr std::int64_t kLayer = kState + kWindow / 2;
   constexpr std::int64_t kSlotStride = 69 * kLayer;
