@@ -131,10 +131,11 @@ class GuardedWorkspace {
   CudaBuffer block_;
 };
 
-ExecContext context_on(cudaStream_t stream) {
+ExecContext context_on(cudaStream_t stream, const RunOptions& options) {
   ExecContext ctx;
   ctx.backend = Backend::kCuda;
   ctx.stream = stream;
+  ctx.variant = options.forced();
   return ctx;
 }
 
@@ -150,7 +151,7 @@ const char* cuda_unusable() {
   return reason.c_str();
 }
 
-double run_once_on_device(const Driver& driver, Bundle& bundle, const RunOptions&) {
+double run_once_on_device(const Driver& driver, Bundle& bundle, const RunOptions& options) {
   const Device device = current_device();
   const Layout layout(bundle);
   std::vector<std::byte> image = layout.image(bundle);
@@ -159,7 +160,7 @@ double run_once_on_device(const Driver& driver, Bundle& bundle, const RunOptions
   const Call call = layout.call(bundle, block.data(), device);
 
   const CudaStream stream;
-  ExecContext ctx = context_on(stream.get());
+  ExecContext ctx = context_on(stream.get(), options);
   const GuardedWorkspace workspace(driver.workspace_size(call, ctx));
   ctx.workspace = workspace.get();
   K3_CUDA_CHECK(cudaDeviceSynchronize());
@@ -176,11 +177,11 @@ double run_once_on_device(const Driver& driver, Bundle& bundle, const RunOptions
   return elapsed.count();
 }
 
-Timing time_op_on_device(const Driver& driver, const BenchShape& shape, const RunOptions&) {
+Timing time_op_on_device(const Driver& driver, const BenchShape& shape, const RunOptions& options) {
   const Device device = current_device();
   const Bundle bundle = shape.make();
   const Layout layout(bundle);
-  ExecContext ctx = context_on(nullptr);
+  ExecContext ctx = context_on(nullptr, options);
 
   // A set is cold again once the others have moved four times the L2 through it.
   constexpr double kMaxSets = 8000;

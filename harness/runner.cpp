@@ -7,9 +7,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
-#include <cstdlib>
 #include <cstring>
-#include <optional>
 #include <utility>
 
 #include "harness/device.h"
@@ -25,34 +23,11 @@ double microseconds_since(Clock::time_point begin) {
   return std::chrono::duration<double, std::micro>(Clock::now() - begin).count();
 }
 
-/// Makes the dispatcher take one variant of one op for the lifetime of the object: it reads
-/// K3_FORCE at each call. An empty name leaves the variable alone.
-class ForcedVariant {
- public:
-  ForcedVariant(const char* op, const std::string& variant) : active_(!variant.empty()) {
-    if (!active_) return;
-    if (const char* value = std::getenv("K3_FORCE")) before_ = value;
-    ::setenv("K3_FORCE", (std::string(op) + ":" + variant).c_str(), 1);
-  }
-  ~ForcedVariant() {
-    if (!active_) return;
-    if (before_)
-      ::setenv("K3_FORCE", before_->c_str(), 1);
-    else
-      ::unsetenv("K3_FORCE");
-  }
-  ForcedVariant(const ForcedVariant&) = delete;
-  ForcedVariant& operator=(const ForcedVariant&) = delete;
-
- private:
-  bool active_;
-  std::optional<std::string> before_;
-};
-
 ExecContext cpu_context(const RunOptions& options) {
   ExecContext ctx;
   ctx.backend = Backend::kCpu;
   ctx.threads = options.threads;
+  ctx.variant = options.forced();
   return ctx;
 }
 
@@ -74,7 +49,6 @@ void run_guarded(const Driver& driver, Bundle& bundle, const RunOptions& options
     run_once(driver, bundle, options);
     return;
   }
-  const ForcedVariant forced(driver.name, options.variant);
   GuardedBundle guarded(bundle);
   run_on_cpu(driver, guarded.call(driver), options);
   guarded.read_back(bundle);
@@ -177,7 +151,6 @@ Timing time_on_cpu(const Driver& driver, const BenchShape& shape, const RunOptio
 }  // namespace
 
 double run_once(const Driver& driver, Bundle& bundle, const RunOptions& options) {
-  const ForcedVariant forced(driver.name, options.variant);
   switch (options.on) {
     case RunOn::kOracle:
       return run_oracle(driver, bundle);
@@ -219,7 +192,6 @@ CaseResult check_case(const Driver& driver, const Case& test_case, const RunOpti
 }
 
 Timing time_op(const Driver& driver, const BenchShape& shape, const RunOptions& options) {
-  const ForcedVariant forced(driver.name, options.variant);
   switch (options.on) {
     case RunOn::kOracle:
       throw UnsupportedError("the oracle is not timed");

@@ -16,6 +16,9 @@ struct RunOptions {
   RunOn on = RunOn::kCpu;
   int threads = 0;
   std::string variant;  ///< forced by name; empty = select() decides
+
+  /// For ExecContext::variant.
+  [[nodiscard]] const char* forced() const { return variant.empty() ? nullptr : variant.c_str(); }
 };
 
 /// Runs the op once over the bundle, in place: on CUDA the tensors travel to the device and back.

@@ -15,7 +15,7 @@
 #include <cmath>
 
 #include "cpu/kda_step-inl.h"
-#include "cpu/kernels.h"
+#include "cpu/kda_fused_decode.h"
 #include "cpu/parallel.h"
 
 HWY_BEFORE_NAMESPACE();

@@ -15,7 +15,7 @@
 #include "cpu/kda_prefill_factors-inl.h"
 #include "cpu/kda_prefill_scratch.h"
 #include "cpu/kda_prefill_state-inl.h"
-#include "cpu/kernels.h"
+#include "cpu/kda_prefill.h"
 #include "cpu/parallel.h"
 
 HWY_BEFORE_NAMESPACE();

@@ -16,7 +16,7 @@
 #include <cstdint>
 
 #include "cpu/bf16-inl.h"
-#include "cpu/kernels.h"
+#include "cpu/situ_and_mul.h"
 #include "cpu/math-inl.h"
 #include "cpu/parallel.h"
 

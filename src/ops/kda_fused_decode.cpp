@@ -2,7 +2,7 @@
 #include "k3/ops/kda_fused_decode.h"
 
 #include "contract/kda_fused_decode.h"
-#include "cpu/kernels.h"
+#include "cpu/kda_fused_decode.h"
 #include "dispatch/kernel.h"
 #include "ops/all_ops.h"
 

@@ -2,7 +2,7 @@
 #include "k3/ops/kda_prefill.h"
 
 #include "contract/kda_prefill.h"
-#include "cpu/kernels.h"
+#include "cpu/kda_prefill.h"
 #include "dispatch/kernel.h"
 #include "ops/all_ops.h"
 

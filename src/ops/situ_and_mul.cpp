@@ -2,11 +2,11 @@
 #include "k3/ops/situ_and_mul.h"
 
 #include "contract/situ_and_mul.h"
-#include "cpu/kernels.h"
+#include "cpu/situ_and_mul.h"
 #include "dispatch/kernel.h"
 #include "ops/all_ops.h"
 #if K3_WITH_CUDA
-#include "cuda/kernels.h"
+#include "cuda/situ_and_mul/situ_and_mul.h"
 #endif
 
 namespace k3 {

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "cuda/situ_and_mul/situ_and_mul.h"
+
 #include <algorithm>
 #include <cstdint>
 #include <limits>
 
 #include "cuda/common/error.h"
 #include "cuda/common/launch.h"
-#include "cuda/kernels.h"
 #include "cuda/situ_and_mul/kernel.cuh"
-#include "cuda/situ_and_mul/launch.h"
 
 namespace k3::cuda {
 namespace {
@@ -54,6 +54,17 @@ cudaError_t launch_all(const SituAndMulProblem& problem, bool pdl, cudaStream_t 
   return cudaSuccess;
 }
 
+/// `kVec` is 8, 4 or 1. Problems past 2^31 vectors take several launches.
+template <int kVec>
+cudaError_t launch_situ_and_mul(const SituAndMulProblem& problem, bool pdl, cudaStream_t stream) {
+  const bool beta_is_four = problem.beta == 4.0F;
+  if (problem.has_linear_beta)
+    return beta_is_four ? launch_all<SituAndMulTraits<kVec, true, true>>(problem, pdl, stream)
+                        : launch_all<SituAndMulTraits<kVec, false, true>>(problem, pdl, stream);
+  return beta_is_four ? launch_all<SituAndMulTraits<kVec, true, false>>(problem, pdl, stream)
+                      : launch_all<SituAndMulTraits<kVec, false, false>>(problem, pdl, stream);
+}
+
 template <int kVec>
 void run(const SituAndMulProblem& problem, const Target& target) {
   const DeviceGuard guard(target.device.index);
@@ -67,20 +78,6 @@ bool aligned_to_16(const void* pointer) {
 }
 
 }  // namespace
-
-template <int kVec>
-cudaError_t launch_situ_and_mul(const SituAndMulProblem& problem, bool pdl, cudaStream_t stream) {
-  const bool beta_is_four = problem.beta == 4.0F;
-  if (problem.has_linear_beta)
-    return beta_is_four ? launch_all<SituAndMulTraits<kVec, true, true>>(problem, pdl, stream)
-                        : launch_all<SituAndMulTraits<kVec, false, true>>(problem, pdl, stream);
-  return beta_is_four ? launch_all<SituAndMulTraits<kVec, true, false>>(problem, pdl, stream)
-                      : launch_all<SituAndMulTraits<kVec, false, false>>(problem, pdl, stream);
-}
-
-template cudaError_t launch_situ_and_mul<8>(const SituAndMulProblem&, bool, cudaStream_t);
-template cudaError_t launch_situ_and_mul<4>(const SituAndMulProblem&, bool, cudaStream_t);
-template cudaError_t launch_situ_and_mul<1>(const SituAndMulProblem&, bool, cudaStream_t);
 
 const char* situ_and_mul_vec8_refusal(const SituAndMulProblem& problem, const Target&) {
   if (problem.D % 8 != 0) return "D is not a multiple of 8";

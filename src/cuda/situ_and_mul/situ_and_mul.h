@@ -4,8 +4,8 @@
 #include "contract/situ_and_mul.h"
 #include "dispatch/kernel.h"
 
-/// The CUDA variants of each op. Each runs on `target.device` in `target.stream` and returns after
-/// the launch. @throws CudaError
+/// The CUDA variants of situ_and_mul. Each runs on `target.device` in `target.stream` and returns
+/// after the launch. @throws CudaError
 namespace k3::cuda {
 
 /// 16-byte accesses; 8-byte ones for small problems.
