@@ -3,6 +3,7 @@
 
 #include "harness/inputs.h"
 #include "harness/ops/args.h"
+#include "harness/ops/kda_layer.h"
 #include "harness/ops/ops.h"
 #include "k3/error.h"
 #include "oracle/oracle.h"
@@ -60,25 +61,10 @@ Cost cost(const Bundle& bundle) {
 /// B requests of a K3 layer on the B slots of a pool, in shuffled order.
 BenchShape bench_shape(std::int64_t B, std::int64_t H) {
   return {{{"B", B}, {"H", H}}, [=] {
-            Random random(5);
-            Bundle b;
-            const std::int64_t segment = H * kD;
+            constexpr std::int64_t kStep = 7919;  // a prime: visits every slot once
             std::vector<std::int64_t> slots;
-            for (std::int64_t n = 0; n < B; ++n) slots.push_back((n * 7919) % B);
-            b.tensors["mixed_qkv"] = normal(random, DType::kBF16, {B, 3 * segment});
-            b.tensors["conv_states"] = normal(random, DType::kBF16, {B, 3, 3 * segment});
-            b.tensors["conv_weight"] = normal(random, DType::kF32, {4, 3 * segment}, 0.3);
-            b.tensors["g"] = normal(random, DType::kBF16, {B, segment});
-            b.tensors["beta"] = normal(random, DType::kBF16, {B, H});
-            b.tensors["A_log"] = uniform(random, DType::kF32, {H}, 0.0, 1.0);
-            b.tensors["dt_bias"] = normal(random, DType::kF32, {segment});
-            b.tensors["onorm_gate"] = normal(random, DType::kBF16, {B, segment});
-            b.tensors["onorm_weight"] = normal(random, DType::kF32, {kD}, 0.1, 1.0);
-            b.tensors["state"] = normal(random, DType::kF32, {B, H, kD, kD});
-            b.tensors["state_indices"] = integers(DType::kI32, slots);
-            b.tensors["out"] = poisoned(DType::kBF16, {B, segment});
-            b.scalars = {{"lower_bound", "-5"}};
-            return b;
+            for (std::int64_t n = 0; n < B; ++n) slots.push_back(n * kStep % B);
+            return decode_layer({.B = B, .H = H, .indices = slots, .seed = 5});
           }};
 }
 

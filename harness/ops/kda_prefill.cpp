@@ -2,9 +2,11 @@
 #include "contract/kda_prefill.h"
 
 #include <algorithm>
+#include <numeric>
 
 #include "harness/inputs.h"
 #include "harness/ops/args.h"
+#include "harness/ops/kda_layer.h"
 #include "harness/ops/ops.h"
 #include "k3/error.h"
 #include "oracle/oracle.h"
@@ -90,30 +92,10 @@ Cost cost(const Bundle& bundle) {
   return cost;
 }
 
-/// A K3 layer's call: raw gate and beta logits, norms inside, fp32 state in and out.
-BenchShape bench_shape(std::vector<std::int64_t> lengths, std::int64_t H) {
-  std::int64_t T = 0;
-  std::vector<std::int64_t> cu = {0};
-  for (std::int64_t length : lengths) cu.push_back(T += length);
-  const auto N = static_cast<std::int64_t>(lengths.size());
-  return {{{"T", T}, {"H", H}, {"seqs", N}}, [=] {
-            Random random(3);
-            Bundle b;
-            for (const char* name : {"q", "k", "v", "g"})
-              b.tensors[name] = normal(random, DType::kBF16, {1, T, H, kD});
-            b.tensors["beta"] = normal(random, DType::kBF16, {1, T, H});
-            b.tensors["A_log"] = uniform(random, DType::kF32, {H}, 0.0, 1.0);
-            b.tensors["dt_bias"] = normal(random, DType::kF32, {H, kD});
-            b.tensors["cu_seqlens"] = integers(DType::kI32, cu);
-            b.tensors["initial_state"] = normal(random, DType::kF32, {N, H, kD, kD});
-            b.tensors["out"] = poisoned(DType::kBF16, {1, T, H, kD});
-            b.tensors["final_state"] = poisoned(DType::kF32, {N, H, kD, kD});
-            b.scalars = {{"lower_bound", "-5"},
-                         {"qk_l2norm", "1"},
-                         {"gate_in_kernel", "1"},
-                         {"beta_sigmoid", "1"}};
-            return b;
-          }};
+BenchShape bench_shape(const std::vector<std::int64_t>& lengths, std::int64_t H) {
+  const std::int64_t T = std::accumulate(lengths.begin(), lengths.end(), std::int64_t{0});
+  return {{{"T", T}, {"H", H}, {"seqs", static_cast<std::int64_t>(lengths.size())}},
+          [=] { return prefill_layer({.lengths = lengths, .H = H, .seed = 3}); }};
 }
 
 std::vector<BenchShape> bench_shapes(Level level) {

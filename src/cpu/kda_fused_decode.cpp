@@ -14,8 +14,8 @@
 #include <algorithm>
 #include <cmath>
 
-#include "cpu/kda_step-inl.h"
 #include "cpu/kda_fused_decode.h"
+#include "cpu/kda_step-inl.h"
 #include "cpu/parallel.h"
 
 HWY_BEFORE_NAMESPACE();

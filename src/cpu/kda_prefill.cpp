@@ -11,11 +11,11 @@
 #include <algorithm>
 #include <cstdint>
 
+#include "cpu/kda_prefill.h"
 #include "cpu/kda_prefill_chunk-inl.h"
 #include "cpu/kda_prefill_factors-inl.h"
 #include "cpu/kda_prefill_scratch.h"
 #include "cpu/kda_prefill_state-inl.h"
-#include "cpu/kda_prefill.h"
 #include "cpu/parallel.h"
 
 HWY_BEFORE_NAMESPACE();

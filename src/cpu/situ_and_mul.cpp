@@ -16,9 +16,9 @@
 #include <cstdint>
 
 #include "cpu/bf16-inl.h"
-#include "cpu/situ_and_mul.h"
 #include "cpu/math-inl.h"
 #include "cpu/parallel.h"
+#include "cpu/situ_and_mul.h"
 
 #ifndef K3_CPU_SITU_AND_MUL_SOFT_CAP_
 #define K3_CPU_SITU_AND_MUL_SOFT_CAP_
