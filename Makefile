@@ -4,16 +4,19 @@ BUILD ?= build
 K3_CUDA_ARCHS ?= native
 JOBS ?= $(shell nproc)
 
-.PHONY: demo test build setup format gpu-bundle fuzz clean
+.PHONY: demo test build configure setup format gpu-bundle fuzz clean
 
-demo: build
+demo: configure
+	cmake --build $(BUILD) -j $(JOBS) --target k3_cli
 	tools/demo.sh $(BUILD)
 
 test: build
 	ctest --test-dir $(BUILD) --output-on-failure --timeout 900 -j $(JOBS)
 
-build: setup
+configure: setup
 	cmake -S . -B $(BUILD) -G Ninja -DCMAKE_BUILD_TYPE=Release -DK3_CUDA_ARCHS='$(K3_CUDA_ARCHS)'
+
+build: configure
 	cmake --build $(BUILD) -j $(JOBS)
 
 setup:

@@ -192,6 +192,10 @@ int bench(const BenchRequest& request) {
   if (one_file && backends.size() > 1)
     throw UsageError("a file holds one machine: give --backend cpu or cuda with --json and --plot");
   if (!request.svg_path.empty()) require_matplotlib();
+  require_writable(request.json_path);
+  require_writable(request.svg_path);
+  if (one_file && request.json_path == request.svg_path)
+    throw UsageError("--json and --plot name the same file");
   const Peers peers(request.peers_path);
 
   for (const Backend backend : backends) {
@@ -215,7 +219,7 @@ Action add_bench(CLI::App& command) {
       ->check(CLI::IsMember({"quick", "k3", "full"}))
       ->capture_default_str();
   command.add_option("--threads", request->threads, "CPU threads; all where not given")
-      ->check(CLI::Range(1, 4096));
+      ->check(CLI::Range(1, 1024));
   command.add_option("--json", request->json_path, "Write the report here")->type_name("FILE");
   command.add_option("--plot", request->svg_path, "Draw the report here, as SVG")
       ->type_name("FILE");

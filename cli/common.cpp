@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <filesystem>
 #include <fstream>
 
 #include "cli/process.h"
@@ -91,10 +92,24 @@ void print_json(const nlohmann::ordered_json& value) {
 }
 
 void write_text(const std::string& path, const std::string& text) {
-  std::ofstream file(path, std::ios::binary);
+  const std::string temporary = fmt::format("{}.{}.tmp", path, ::getpid());
+  std::ofstream file(temporary, std::ios::binary);
   file << text;
   file.close();
-  if (!file) throw io::FileError(path + ": cannot write");
+  std::error_code error;
+  if (file) std::filesystem::rename(temporary, path, error);
+  if (file && !error) return;
+  std::filesystem::remove(temporary, error);
+  throw io::FileError(path + ": cannot write");
+}
+
+void require_writable(const std::string& path) {
+  if (path.empty()) return;
+  const std::filesystem::path target(path);
+  const std::filesystem::path folder = target.has_parent_path() ? target.parent_path() : ".";
+  if (std::filesystem::is_directory(target) || !std::filesystem::is_directory(folder) ||
+      ::access(folder.c_str(), W_OK) != 0)
+    throw io::FileError(path + ": cannot write there");
 }
 
 void Table::print() const {

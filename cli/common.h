@@ -59,6 +59,8 @@ void print_error(const std::string& text) noexcept;
 void print_json(const nlohmann::ordered_json& value);
 /// @throws io::FileError
 void write_text(const std::string& path, const std::string& text);
+/// Asked before the work is done; an empty path passes. @throws io::FileError
+void require_writable(const std::string& path);
 
 /// Columns as wide as their widest cell; numbers to the right.
 class Table {

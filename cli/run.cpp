@@ -88,6 +88,7 @@ int run(const RunRequest& request) {
   if (request.compare && file.expected.empty())
     throw UsageError(request.in + " holds no output of " + driver.name + " to compare with");
 
+  require_writable(request.out);
   const RunOn on = run_on(driver, request.backend);
   // The first call pays for threads, page faults and, on CUDA, loading the kernel.
   harness::Bundle warm_up = file.bundle.clone();
@@ -121,7 +122,7 @@ Action add_run(CLI::App& command) {
   command
       .add_option("--tol", request->tolerance, "Largest rms(ref - x) / rms(ref); 0 asks for equal")
       ->needs(compare)
-      ->check(CLI::NonNegativeNumber)
+      ->check(CLI::Range(0.0, 1e30))
       ->capture_default_str();
   return [request] { return run(*request); };
 }

@@ -18,9 +18,7 @@ done
 
 libdir=$(dirname "$(find "$scratch/prefix" -name libk3.so | head -1)")
 if command -v pkg-config >/dev/null; then
-  # A moved prefix: the file's own variables are overridden.
-  flags=$(PKG_CONFIG_PATH="$libdir/pkgconfig" pkg-config --define-variable=prefix="$scratch/prefix" \
-    --cflags --libs k3)
+  flags=$(PKG_CONFIG_PATH="$libdir/pkgconfig" pkg-config --cflags --libs k3)
   g++ -std=c++20 "$root/examples/consumer/situ.cpp" -o "$scratch/situ" $flags
   LD_LIBRARY_PATH="$libdir" "$scratch/situ"
 fi

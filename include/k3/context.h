@@ -23,6 +23,9 @@ struct Workspace {
 /// never allocates, waits or reads device memory, so it can be captured in a graph, and the tensors
 /// and the workspace must stay until the stream has passed it.
 ///
+/// CPU threads are OpenMP's, with its limits: after a fork() the child must use threads = 1 if the
+/// parent has used more, and OpenMP ends a process that may not start the threads it asks for.
+///
 /// Two environment variables speak to people: K3_VERBOSE=1 prints to stderr which variant each call
 /// takes and why others were refused; K3_FORCE=op:variant[,op:variant] forces variants by the names
 /// that `k3 ops` prints. They are read at each call.

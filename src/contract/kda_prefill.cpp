@@ -105,6 +105,13 @@ void check_layouts(const Contract& contract, const KdaPrefillArgs& a) {
 }
 
 void check_scalars(const Contract& contract, const KdaPrefillArgs& a) {
+  const auto needs_gate = [&](const char* name, bool given) {
+    contract.require(!given || a.gate_in_kernel, name, "is used only with gate_in_kernel",
+                     [] { return "gate_in_kernel = false"; });
+  };
+  needs_gate("lower_bound", a.lower_bound.has_value());
+  needs_gate("A_log", a.A_log.defined());
+  needs_gate("dt_bias", a.dt_bias.defined());
   if (a.scale) contract.finite("scale", *a.scale);
   contract.negative("lower_bound", a.lower_bound ? &*a.lower_bound : nullptr);
   contract.require(!a.gate_in_kernel || a.A_log.defined() || a.lower_bound.has_value(), "A_log",
@@ -127,6 +134,9 @@ void check_host_values(const Contract& contract, const KdaPrefillProblem& p) {
         p.seq_begin(p.N) == p.T, "cu_seqlens", "must end at the number of tokens",
         [&] { return fmt::format("cu_seqlens[{}] = {}, T = {}", p.N, p.seq_begin(p.N), p.T); });
   }
+  if (!p.packed && p.chunk_states == nullptr && p.state_indices == nullptr &&
+      p.track_chunk_idx == nullptr)
+    return;
   std::int64_t chunk_rows = 0;
   for (int n = 0; n < p.N; ++n) {
     const std::int64_t length = p.seq_length(n);

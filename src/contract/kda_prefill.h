@@ -81,6 +81,11 @@ struct KdaPrefillProblem {
     return packed ? seq_begin(n + 1) - seq_begin(n) : T;
   }
   [[nodiscard]] std::int64_t batch_row(int n) const { return packed ? 0 : n; }
+  /// True where a call has nothing to write, however many empty sequences and heads it names.
+  [[nodiscard]] bool writes_nothing() const {
+    const bool no_state = final_state == nullptr || state_rows == 0;
+    return (T == 0 || N == 0) && no_state && (tracked_states == nullptr || N == 0);
+  }
 };
 
 /// The op's tensors; everything that treats them alike reads this list.

@@ -136,15 +136,18 @@ HWY_EXPORT(decode_heads);
 /// tasks per thread keep the threads evenly loaded.
 constexpr std::int64_t kTasksPerThread = 8;
 
+constexpr double kHeadTime = 6.0;  ///< microseconds of one thread, roughly
+
 }  // namespace
 
 void kda_fused_decode(const KdaFusedDecodeProblem& p, const Target& target) {
   const auto decode = HWY_DYNAMIC_DISPATCH(decode_heads);
   const std::int64_t most_tasks = std::int64_t{p.B} * p.H;
-  const auto heads_per_task = static_cast<int>(std::clamp<std::int64_t>(
-      most_tasks / (kTasksPerThread * std::max(target.threads, 1)), 1, p.H));
+  const int threads = useful_threads(target.threads, kHeadTime * static_cast<double>(most_tasks));
+  const auto heads_per_task =
+      static_cast<int>(std::clamp<std::int64_t>(most_tasks / (kTasksPerThread * threads), 1, p.H));
   const int tasks_per_request = (p.H + heads_per_task - 1) / heads_per_task;
-  parallel_for(std::int64_t{p.B} * tasks_per_request, target.threads,
+  parallel_for(std::int64_t{p.B} * tasks_per_request, threads,
                [&](std::int64_t task, int /*thread*/) {
                  const auto n = static_cast<int>(task / tasks_per_request);
                  const auto h = static_cast<int>(task % tasks_per_request) * heads_per_task;

@@ -109,6 +109,10 @@ namespace {
 
 HWY_EXPORT(kda_prefill_task);
 
+/// Microseconds of one thread, roughly: a token of a head, and a head's state in and out.
+constexpr double kTokenTime = 1.5;
+constexpr double kStateTime = 5.0;
+
 /// Parts of V per (sequence, head). Each part computes the chunk's factors anew, so V is split only
 /// where threads would idle.
 int value_parts(std::int64_t heads, int threads) {
@@ -130,23 +134,26 @@ void index_chunk_rows(const KdaPrefillProblem& p, std::int64_t* first_rows) {
 
 /// A PrefillScratch per thread, then the first row of chunk_states of each sequence.
 std::size_t kda_prefill_workspace_size(const KdaPrefillProblem& problem, const Target& target) {
-  const std::size_t rows =
-      problem.chunk_states != nullptr ? static_cast<std::size_t>(problem.N) : 0;
+  const std::size_t rows = problem.chunk_rows > 0 ? static_cast<std::size_t>(problem.N) : 0;
   return sizeof(PrefillScratch) * static_cast<std::size_t>(target.threads) +
          sizeof(std::int64_t) * rows;
 }
 
 void kda_prefill(const KdaPrefillProblem& problem, const Target& target) {
+  if (problem.writes_nothing()) return;
   const std::int64_t heads = std::int64_t{problem.N} * problem.HV;
-  const int parts = value_parts(heads, target.threads);
+  const std::int64_t tokens = problem.packed ? problem.T : problem.N * problem.T;
+  const int threads =
+      useful_threads(target.threads, kTokenTime * static_cast<double>(tokens) * problem.HV +
+                                         kStateTime * static_cast<double>(heads));
+  const int parts = value_parts(heads, threads);
   const int columns = kKdaHeadDim / parts;
   auto* scratch = static_cast<PrefillScratch*>(target.workspace.data);
   std::int64_t* const first_chunk_rows =
-      problem.chunk_states != nullptr ? reinterpret_cast<std::int64_t*>(scratch + target.threads)
-                                      : nullptr;
+      problem.chunk_rows > 0 ? reinterpret_cast<std::int64_t*>(scratch + target.threads) : nullptr;
   if (first_chunk_rows != nullptr) index_chunk_rows(problem, first_chunk_rows);
   const auto run_task = HWY_DYNAMIC_DISPATCH(kda_prefill_task);
-  parallel_for(heads * parts, target.threads, [&](std::int64_t index, int thread) {
+  parallel_for(heads * parts, threads, [&](std::int64_t index, int thread) {
     const std::int64_t head = index / parts;
     const int v0 = static_cast<int>(index % parts) * columns;
     const auto seq = static_cast<int>(head / problem.HV);

@@ -8,7 +8,20 @@
 
 namespace k3::cpu {
 
-inline int max_threads() { return omp_get_max_threads(); }
+/// Far above any machine, and few enough for OpenMP to start.
+inline constexpr int kMaxThreads = 1024;
+
+/// What OpenMP would use by itself.
+inline int max_threads() {
+  return std::clamp(std::min(omp_get_max_threads(), omp_get_thread_limit()), 1, kMaxThreads);
+}
+
+/// At most `threads`, and none with less to do than it costs to wake: a team that shares its cores
+/// with others can wait milliseconds for its last member.
+inline int useful_threads(int threads, double microseconds) {
+  constexpr double kWorth = 20.0;  // microseconds a thread
+  return static_cast<int>(std::clamp(microseconds / kWorth, 1.0, static_cast<double>(threads)));
+}
 
 /// Calls body(task, thread) for every task in [0, num_tasks), on at most `threads` threads.
 /// Each task runs once, on one thread, so results do not depend on the split; tasks are handed out

@@ -139,6 +139,7 @@ HWY_EXPORT(activate_span);
 
 /// Outputs per task, about 15 us of work: several short rows, or a part of a long one.
 constexpr std::int64_t kTaskOutputs = 8192;
+constexpr double kOutputTime = 2e-3;  ///< microseconds of one thread, roughly
 
 }  // namespace
 
@@ -153,8 +154,10 @@ void situ_and_mul(const SituAndMulProblem& p, const Target& target) {
   const std::int64_t spans_per_row = (p.D + span - 1) / span;
   const std::int64_t spans_per_task = kTaskOutputs / span;
   const std::int64_t num_spans = p.num_rows * spans_per_row;
+  const int threads = useful_threads(
+      target.threads, kOutputTime * static_cast<double>(p.num_rows) * static_cast<double>(p.D));
   const std::int64_t num_tasks = (num_spans + spans_per_task - 1) / spans_per_task;
-  parallel_for(num_tasks, target.threads, [&](std::int64_t task, int /*thread*/) {
+  parallel_for(num_tasks, threads, [&](std::int64_t task, int /*thread*/) {
     const std::int64_t end = std::min((task + 1) * spans_per_task, num_spans);
     for (std::int64_t i = task * spans_per_task; i < end; ++i) {
       const std::int64_t row = i / spans_per_row;

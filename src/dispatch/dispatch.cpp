@@ -14,9 +14,6 @@
 namespace k3::dispatch {
 namespace {
 
-/// Far above any machine, and few enough for OpenMP to start.
-constexpr int kMaxThreads = 1024;
-
 const char* where(Device device) { return device.kind == DeviceKind::kCpu ? "cpu" : "cuda"; }
 
 std::string target_text(const Target& target) {
@@ -33,8 +30,8 @@ Target resolve(const char* op, const ExecContext& ctx, Device device) {
     throw ContractError(op, "backend",
                         fmt::format("must be auto or {}, where the tensors are", where(device)),
                         name_of(ctx.backend));
-  if (ctx.threads < 0 || ctx.threads > kMaxThreads)
-    throw ContractError(op, "threads", fmt::format("must be in [0, {}]", kMaxThreads),
+  if (ctx.threads < 0 || ctx.threads > cpu::kMaxThreads)
+    throw ContractError(op, "threads", fmt::format("must be in [0, {}]", cpu::kMaxThreads),
                         std::to_string(ctx.threads));
   Target target;
   target.backend = home;
@@ -59,8 +56,9 @@ std::optional<std::string> forced_variant(const char* op, const ExecContext& ctx
     const std::string_view item = rest.substr(0, rest.find(','));
     rest.remove_prefix(std::min(rest.size(), item.size() + 1));
     const std::size_t colon = item.find(':');
-    if (colon != std::string_view::npos && item.substr(0, colon) == op)
-      return std::string(item.substr(colon + 1));
+    if (colon == std::string_view::npos)
+      throw ContractError(op, "K3_FORCE", "must be op:variant[,op:variant]", text);
+    if (item.substr(0, colon) == op) return std::string(item.substr(colon + 1));
   }
   return std::nullopt;
 }

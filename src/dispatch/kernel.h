@@ -72,6 +72,7 @@ Target resolve(const char* op, const ExecContext& ctx, Device device);
 
 /// The variant that the call asks for: ctx.variant, else what K3_FORCE says for this op, if
 /// anything.
+/// @throws ContractError where K3_FORCE is malformed
 std::optional<std::string> forced_variant(const char* op, const ExecContext& ctx);
 
 bool verbose();
@@ -101,7 +102,7 @@ const Kernel<Problem>& select(const Op<Problem>& op, const Problem& problem, con
   for (const auto& kernel : op.kernels) {
     const char* reason = nullptr;
     if (forced && *forced != kernel.variant)
-      reason = "another variant is forced";
+      reason = "another variant is asked for by name";
     else if (kernel.backend != target.backend)
       reason = "other backend";
     else if (target.backend == Backend::kCuda)
@@ -120,11 +121,20 @@ const Kernel<Problem>& select(const Op<Problem>& op, const Problem& problem, con
 
 /// An op's entry point: check the contract, resolve, select, check the workspace, run.
 template <class Problem, class Args>
-void run_op(const Op<Problem>& op, const Args& args, const ExecContext& ctx) {
+void run_op(const Op<Problem>& op, std::span<const ArgRule<Args>> rules, const Args& args,
+            const ExecContext& ctx) {
   const Problem problem = check(args, Purpose::kRun);
   const Target target = dispatch::resolve(op.name, ctx, problem.device);
   const auto& kernel = select(op, problem, target, ctx);
-  dispatch::check_workspace(op.name, target, kernel.workspace_size(problem, target));
+  const std::size_t bytes = kernel.workspace_size(problem, target);
+  dispatch::check_workspace(op.name, target, bytes);
+  if (bytes > 0) {
+    const Contract contract(op.name, Purpose::kRun);
+    const ConstTensorView workspace(target.workspace.data, DType::kU8,
+                                    {static_cast<std::int64_t>(bytes)}, target.device);
+    for (const auto& rule : rules)
+      contract.no_overlap("workspace", workspace, rule.name, rule.view(args));
+  }
   kernel.run(problem, target);
 }
 

@@ -26,7 +26,7 @@ const OpEntry kda_fused_decode_entry = {
     [](std::vector<Capability>& rows) { append_rows(kOp, rows); }};
 
 void kda_fused_decode(const KdaFusedDecodeArgs& args, const ExecContext& ctx) {
-  run_op(kOp, args, ctx);
+  run_op(kOp, kda_fused_decode_args(), args, ctx);
 }
 
 std::size_t kda_fused_decode_workspace_size(const KdaFusedDecodeArgs& args,

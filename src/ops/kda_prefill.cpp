@@ -24,7 +24,9 @@ constexpr Op<KdaPrefillProblem> kOp = {"kda_prefill", kKernels};
 
 const OpEntry kda_prefill_entry = {[](std::vector<Capability>& rows) { append_rows(kOp, rows); }};
 
-void kda_prefill(const KdaPrefillArgs& args, const ExecContext& ctx) { run_op(kOp, args, ctx); }
+void kda_prefill(const KdaPrefillArgs& args, const ExecContext& ctx) {
+  run_op(kOp, kda_prefill_args(), args, ctx);
+}
 
 std::size_t kda_prefill_workspace_size(const KdaPrefillArgs& args, const ExecContext& ctx) {
   return workspace_size_of(kOp, args, ctx);

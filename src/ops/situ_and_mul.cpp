@@ -43,7 +43,9 @@ constexpr Op<SituAndMulProblem> kOp = {"situ_and_mul", kKernels};
 
 const OpEntry situ_and_mul_entry = {[](std::vector<Capability>& rows) { append_rows(kOp, rows); }};
 
-void situ_and_mul(const SituAndMulArgs& args, const ExecContext& ctx) { run_op(kOp, args, ctx); }
+void situ_and_mul(const SituAndMulArgs& args, const ExecContext& ctx) {
+  run_op(kOp, situ_and_mul_args(), args, ctx);
+}
 
 std::size_t situ_and_mul_workspace_size(const SituAndMulArgs& args, const ExecContext& ctx) {
   return workspace_size_of(kOp, args, ctx);

@@ -119,6 +119,7 @@ void run_sequence(const Problem& p, int n, std::int64_t first_chunk_row, int hv)
 
 void kda_prefill(const KdaPrefillArgs& args) {
   const Problem p = check(args);
+  if (p.writes_nothing()) return;
   std::int64_t chunk_row = 0;
   for (int n = 0; n < p.N; ++n) {
     for (int hv = 0; hv < p.HV; ++hv) run_sequence(p, n, chunk_row, hv);

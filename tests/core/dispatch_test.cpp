@@ -43,7 +43,7 @@ TEST_F(Dispatch, UnknownForcedVariantIsRefusedWithReasons) {
     situ_and_mul(args());
     FAIL();
   } catch (const UnsupportedError& e) {
-    EXPECT_NE(std::string(e.what()).find("cpu:simd: another variant is forced"),
+    EXPECT_NE(std::string(e.what()).find("cpu:simd: another variant is asked for by name"),
               std::string::npos)
         << e.what();
   }

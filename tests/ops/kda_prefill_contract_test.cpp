@@ -122,8 +122,11 @@ INSTANTIATE_TEST_SUITE_P(
         Violation{"out_is_q", "out", "must not overlap q", aliasing("out", "q")},
         Violation{"final_partly_initial", "final_state", "must not overlap initial_state",
                   [](Call& c) {
-                    TensorView& t = c.tensors.at("final_state");
-                    t.data = static_cast<float*>(c.tensors.at("initial_state").data) + 128;
+                    // Three of the pool's four slots, so that both views stay inside its memory.
+                    TensorView& first = c.tensors.at("initial_state");
+                    first.shape[0] = 3;
+                    c.tensors.at("final_state") = first;
+                    c.tensors.at("final_state").data = static_cast<float*>(first.data) + 128;
                   }},
         Violation{"chunk_states_is_final", "final_state", "must not overlap chunk_states",
                   aliasing("chunk_states", "final_state")},
@@ -187,6 +190,8 @@ INSTANTIATE_TEST_SUITE_P(
                     c.tensors.erase("A_log");
                     c.scalars["lower_bound"] = "";
                   }},
+        Violation{"gate_parameters_without_gate", "lower_bound", "only with gate_in_kernel",
+                  with_scalar("gate_in_kernel", "0")},
         Violation{"neg_eigval_without_sigmoid", "allow_neg_eigval", "needs beta_sigmoid",
                   [](Call& c) {
                     c.scalars["allow_neg_eigval"] = "1";
@@ -214,9 +219,24 @@ TEST(KdaPrefillScalars, AValueOutsideItsEnumIsRefused) {
   Bundle bundle = valid_bundle();
   KdaPrefillArgs args;
   set_tensors(kda_prefill_args(), host_call(*find_driver("kda_prefill"), bundle), args);
-  args.lower_bound = -5.0F;
+  args.gate_in_kernel = true;
   args.state_layout = static_cast<StateLayout>(7);
   expect_refused([&] { kda_prefill(args); }, "state_layout", "must be one of its enumerators");
+}
+
+TEST(KdaPrefillWorkspace, MayNotOverlapATensor) {
+  const Driver& driver = *find_driver("kda_prefill");
+  Bundle bundle = valid_bundle();
+  const Bundle before = bundle.clone();
+  const Call call = host_call(driver, bundle);
+  ExecContext ctx;
+  ctx.workspace = {bundle.tensors.at("initial_state").storage(),
+                   bundle.tensors.at("initial_state").storage_bytes()};
+  expect_refused([&] { driver.run(call, ctx); }, "workspace", "must not overlap initial_state");
+  EXPECT_EQ(std::memcmp(bundle.tensors.at("initial_state").storage(),
+                        before.tensors.at("initial_state").storage(),
+                        before.tensors.at("initial_state").storage_bytes()),
+            0);
 }
 
 TEST(KdaPrefillWorkspace, IsChecked) {

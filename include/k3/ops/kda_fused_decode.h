@@ -34,6 +34,8 @@ namespace k3 {
 /// error (the result is undefined). In device memory an index past the pool counts as padding; in
 /// host memory it is a ContractError.
 ///
+/// Range: arithmetic is fp32, so sums of squares of q, k and o must stay below 3e38.
+///
 /// Strides: unit along the last axis of every tensor; rows, slots and taps may have any stride;
 /// the state's inner strides are (16384, 128, 1). No tensor needs more alignment than its element.
 /// The pools are updated in place and must not overlap each other, out, or an input.

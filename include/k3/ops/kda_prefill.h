@@ -37,18 +37,20 @@ namespace k3 {
 /// written). final_state may be initial_state itself (same pointer and strides); any other overlap
 /// of an output with another tensor is refused. Duplicate slots are a caller error (undefined).
 ///
+/// Range: arithmetic is fp32, so sums of squares of q, k and products with v must stay below 3e38.
+///
 /// Strides: unit along the last axis; q, k, v, g, out: 16-byte aligned base and strides, so that
 /// slices of one merged projection work; beta: any; states: inner strides (16384, 128, 1), any slot
 /// stride, no alignment beyond the element. Gates may be anything <= 0, minus infinity included.
 struct KdaPrefillArgs {
-  ConstTensorView q;                ///< [B, T, H, 128] bf16
-  ConstTensorView k;                ///< [B, T, H, 128] bf16
-  ConstTensorView v;                ///< [B, T, HV, 128] bf16, HV a multiple of H
-  ConstTensorView g;                ///< [B, T, HV, 128] or [B, T, HV*128], bf16 or f32
-  ConstTensorView beta;             ///< [B, T, HV] bf16 or f32
-  ConstTensorView A_log;            ///< [HV] f32; with gate_in_kernel: needed without lower_bound
-  ConstTensorView dt_bias;          ///< optional, [HV, 128] or [HV*128] f32, with gate_in_kernel
-  ConstTensorView cu_seqlens;       ///< optional, [N+1] i32 or i64
+  ConstTensorView q;           ///< [B, T, H, 128] bf16
+  ConstTensorView k;           ///< [B, T, H, 128] bf16
+  ConstTensorView v;           ///< [B, T, HV, 128] bf16, HV a multiple of H
+  ConstTensorView g;           ///< [B, T, HV, 128] or [B, T, HV*128], bf16 or f32
+  ConstTensorView beta;        ///< [B, T, HV] bf16 or f32
+  ConstTensorView A_log;       ///< [HV] f32; with gate_in_kernel only; needed without lower_bound
+  ConstTensorView dt_bias;     ///< optional, [HV, 128] or [HV*128] f32; with gate_in_kernel only
+  ConstTensorView cu_seqlens;  ///< optional, [N+1] i32 or i64
   ConstTensorView initial_state;    ///< optional, [N or slots, HV, 128, 128] f32 or bf16
   ConstTensorView state_indices;    ///< optional, [N] i32
   ConstTensorView track_chunk_idx;  ///< [N] i32, given exactly when tracked_states is; -1 = none
@@ -60,8 +62,9 @@ struct KdaPrefillArgs {
   /// Optional, [N, HV, 128, 128] f32: the state after track_chunk_idx[n] * 64 tokens (<= length).
   TensorView tracked_states;
 
-  std::optional<float> scale;        ///< 128^-0.5 where absent; finite
-  std::optional<float> lower_bound;  ///< safe gate where given; finite and < 0. K3: -5
+  std::optional<float> scale;  ///< 128^-0.5 where absent; finite
+  std::optional<float>
+      lower_bound;  ///< safe gate; with gate_in_kernel only; finite and < 0. K3: -5
   bool qk_l2norm = false;
   bool gate_in_kernel = false;
   bool beta_sigmoid = false;

@@ -74,6 +74,13 @@ __device__ inline float tanh_approx(float x) {
 
 inline constexpr float kLog2E = 1.44269504088896340736F;
 
+/// A gate in two factors, the second to be applied after up: below -87 their product alone would
+/// leave the range of fp32, though times a huge up it does not.
+struct GateFactors {
+  float first;
+  float second;
+};
+
 /// tanh(g / 4) * sigmoid(g) from one exponential and one reciprocal. With a = exp(-|g| / 2):
 ///
 ///   tanh(|g| / 4) = (1 - a) / (1 + a),   sigmoid(|g|) = 1 / (1 + a^2),   sigmoid(-|g|) = a^2 / (1
@@ -81,29 +88,30 @@ inline constexpr float kLog2E = 1.44269504088896340736F;
 ///
 /// a is in [0, 1], so nothing overflows, -inf gives a zero and NaN stays NaN. 1 - a cancels for
 /// small |g|; below 2^-5 the argument stands for its tanh (relative error x^2 / 3 = 2^-15.6).
-__device__ inline float gate_beta_four(float g) {
+__device__ inline GateFactors gate_beta_four(float g) {
   const float magnitude = fabsf(g);
   const float a = exp2_approx(-0.5F * kLog2E * magnitude);
   const float a2 = a * a;
   const float one_plus_a = 1.0F + a;
   const float numerator = magnitude < 0x1p-5F ? 0.25F * magnitude * one_plus_a : 1.0F - a;
   const float positive = numerator * rcp_approx(one_plus_a * (1.0F + a2));
-  return g < 0.0F ? -positive * a2 : copysignf(positive, g);
+  return g < 0.0F ? GateFactors{-positive * a, a} : GateFactors{copysignf(positive, g), 1.0F};
 }
 
 /// tanh(g / beta) * sigmoid(g) for any beta. The square keeps exp(-|g|) out of the range that the
 /// exponential flushes.
-__device__ inline float gate_any_beta(float g, float inv_beta) {
+__device__ inline GateFactors gate_any_beta(float g, float inv_beta) {
   const float a = exp2_approx(-0.5F * kLog2E * fabsf(g));
   const float a2 = a * a;
-  return tanh_approx(g * inv_beta) * (g < 0.0F ? a2 : 1.0F) * rcp_approx(1.0F + a2);
+  const float first = tanh_approx(g * inv_beta) * rcp_approx(1.0F + a2);
+  return g < 0.0F ? GateFactors{first * a, a} : GateFactors{first, 1.0F};
 }
 
 template <class Traits>
 __device__ float situ_and_mul(float g, float u, const SituAndMulParams& p) {
-  const float gate = Traits::kBetaIsFour ? gate_beta_four(g) : gate_any_beta(g, p.inv_beta);
+  const GateFactors gate = Traits::kBetaIsFour ? gate_beta_four(g) : gate_any_beta(g, p.inv_beta);
   const float up = Traits::kHasSoftUp ? p.linear_beta * tanh_approx(u * p.inv_linear_beta) : u;
-  return p.beta * gate * up;
+  return p.beta * gate.first * up * gate.second;
 }
 
 /// bf16 pairs in a word: low half first in memory.
