@@ -3,6 +3,7 @@
 #include <vector>
 
 #include "contract/kda_fused_decode.h"
+#include "oracle/kda_gate.h"
 #include "oracle/oracle.h"
 #include "oracle/round.h"
 
@@ -12,8 +13,6 @@ namespace {
 using Problem = KdaFusedDecodeProblem;
 constexpr int kD = kKdaHeadDim;
 
-double sigmoid(double x) { return 1.0 / (1.0 + std::exp(-x)); }
-double softplus(double x) { return std::fmax(x, 0.0) + std::log1p(std::exp(-std::fabs(x))); }
 double as_bf16(double x) { return to_float(round_bf16(x)); }
 
 /// Convolution and SiLU of one channel; shifts its window.
@@ -41,8 +40,7 @@ void normalise(std::vector<double>& x, double scale) {
 double log_decay(const Problem& p, int n, int h, int d) {
   const double bias = p.dt_bias != nullptr ? p.dt_bias[h * kD + d] : 0.0;
   const double x = to_float(p.g[n * p.g_stride + h * kD + d]) + bias;
-  const double a = p.A_log != nullptr ? std::exp(static_cast<double>(p.A_log[h])) : 1.0;
-  return p.has_lower_bound ? p.lower_bound * sigmoid(a * x) : -a * softplus(x);
+  return log_decay_of(p, x, h);
 }
 
 template <class StateT>

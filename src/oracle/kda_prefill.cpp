@@ -3,6 +3,7 @@
 #include <vector>
 
 #include "contract/kda_prefill.h"
+#include "oracle/kda_gate.h"
 #include "oracle/oracle.h"
 #include "oracle/round.h"
 
@@ -12,9 +13,6 @@ namespace {
 using Problem = KdaPrefillProblem;
 constexpr int kD = kKdaHeadDim;
 using Vector = std::vector<double>;
-
-double sigmoid(double x) { return 1.0 / (1.0 + std::exp(-x)); }
-double softplus(double x) { return std::fmax(x, 0.0) + std::log1p(std::exp(-std::fabs(x))); }
 
 double load(const void* data, DType dtype, std::int64_t i) {
   return dtype == DType::kF32 ? static_cast<const float*>(data)[i]
@@ -57,8 +55,7 @@ Vector load_qk(const Problem& p, const bf16* x) {
 double log_decay(const Problem& p, double raw, int hv, int d) {
   if (!p.gate_in_kernel) return raw;
   const double x = raw + (p.dt_bias != nullptr ? p.dt_bias[hv * kD + d] : 0.0);
-  const double a = p.A_log != nullptr ? std::exp(static_cast<double>(p.A_log[hv])) : 1.0;
-  return p.has_lower_bound ? p.lower_bound * sigmoid(a * x) : -a * softplus(x);
+  return log_decay_of(p, x, hv);
 }
 
 double learning_rate(const Problem& p, double raw) {
