@@ -28,7 +28,9 @@ struct Workspace {
 ///
 /// Two environment variables speak to people: K3_VERBOSE=1 prints to stderr which variant each call
 /// takes and why others were refused; K3_FORCE=op:variant[,op:variant] forces variants by the names
-/// that `k3 ops` prints. They are read at each call.
+/// that `k3 ops` prints. A third is for finding errors: K3_DEBUG_CHECKS=1 also checks what no call
+/// pays for, the values in index tensors on a device and slots that two requests share, and waits
+/// for the stream to do so (not while it records a graph). They are read at each call.
 struct ExecContext {
   Backend backend = Backend::kAuto;
   /// CUDA: a `cudaStream_t` of the tensors' device; null is the default stream.

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "contract/kda_fused_decode.h"
 
-#include <fmt/format.h>
-
 #include <cmath>
 
 #include "contract/checks.h"
@@ -64,17 +62,6 @@ void check_scalars(const Contract& contract, const KdaFusedDecodeArgs& a) {
                    [&] { return std::to_string(a.null_index); });
 }
 
-void check_indices(const Contract& contract, const KdaFusedDecodeProblem& p) {
-  for (int n = 0; n < p.B; ++n) {
-    const std::int32_t slot = p.state_indices[n * p.state_indices_stride];
-    if (slot > p.null_index && !p.is_live(slot))
-      contract.fail("state_indices",
-                    fmt::format("must be at most null_index = {} or a slot below {}", p.null_index,
-                                p.num_slots),
-                    fmt::format("state_indices[{}] = {}", n, slot));
-  }
-}
-
 }  // namespace
 
 std::span<const ArgRule<KdaFusedDecodeArgs>> kda_fused_decode_args() {
@@ -98,6 +85,11 @@ std::span<const ArgRule<KdaFusedDecodeArgs>> kda_fused_decode_args() {
       {"out", Access::kWrite, false, kBF16, {2}, &Args::out},
   };
   return rules;
+}
+
+void check_values(const Contract& contract, const KdaFusedDecodeProblem& p, ValueChecks checks) {
+  check_indices(contract, "state_indices", p.state_indices, p.null_index, p.num_slots, "slot",
+                checks);
 }
 
 KdaFusedDecodeProblem check(const KdaFusedDecodeArgs& a, Purpose purpose) {
@@ -136,8 +128,7 @@ KdaFusedDecodeProblem check(const KdaFusedDecodeArgs& a, Purpose purpose) {
   p.state = a.state.data;
   p.state_dtype = a.state.dtype;
   p.state_slot_stride = a.state.strides[0];
-  p.state_indices = static_cast<const std::int32_t*>(a.state_indices.data);
-  p.state_indices_stride = a.state_indices.strides[0];
+  p.state_indices = IndexList(a.state_indices);
   p.out = static_cast<bf16*>(a.out.data);
   p.out_stride = a.out.strides[0];
   p.scale = a.scale.value_or(1.0F / std::sqrt(static_cast<float>(kD)));
@@ -148,7 +139,7 @@ KdaFusedDecodeProblem check(const KdaFusedDecodeArgs& a, Purpose purpose) {
   p.round_o = a.round_o;
   p.null_index = a.null_index;
   p.device = a.mixed_qkv.device;
-  if (contract.reads_values(p.device)) check_indices(contract, p);
+  if (contract.reads_values(p.device)) check_values(contract, p, ValueChecks::kRanges);
   return p;
 }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <span>
 
@@ -37,9 +38,8 @@ struct KdaFusedDecodeProblem {
   void* state = nullptr;                ///< [slots, H, 128 (V), 128 (K)]
   DType state_dtype = DType::kF32;
   std::int64_t state_slot_stride = 0;
-  const std::int32_t* state_indices = nullptr;
-  std::int64_t state_indices_stride = 1;
-  bf16* out = nullptr;  ///< [B, H*128]
+  IndexList state_indices;  ///< [B]
+  bf16* out = nullptr;      ///< [B, H*128]
   std::int64_t out_stride = 0;
 
   float scale = 0.0F;
@@ -59,6 +59,11 @@ struct KdaFusedDecodeProblem {
 
 /// The op's tensors; everything that treats them alike reads this list.
 std::span<const ArgRule<KdaFusedDecodeArgs>> kda_fused_decode_args();
+
+/// The index lists of a problem, for whoever reads them.
+inline auto index_lists(KdaFusedDecodeProblem& p) { return std::array{&p.state_indices}; }
+/// Of index lists in host memory. @throws ContractError
+void check_values(const Contract& contract, const KdaFusedDecodeProblem& p, ValueChecks checks);
 
 /// @throws ContractError
 KdaFusedDecodeProblem check(const KdaFusedDecodeArgs& args, Purpose purpose = Purpose::kRun);

@@ -113,7 +113,7 @@ void decode_live(const Problem& p, int n, std::int64_t slot, int h_begin, int h_
 
 /// Heads [h_begin, h_end) of request n.
 void decode_heads(const Problem& p, int n, int h_begin, int h_end) {
-  const std::int64_t slot = p.state_indices[n * p.state_indices_stride];
+  const std::int64_t slot = p.state_indices[n];
   if (!p.is_live(slot)) {
     std::fill_n(p.out + n * p.out_stride + h_begin * kD, (h_end - h_begin) * kD, bf16{});
   } else if (p.state_dtype == DType::kF32) {

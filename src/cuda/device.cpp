@@ -7,6 +7,7 @@
 #include <mutex>
 
 #include "cuda/common/error.h"
+#include "cuda/common/launch.h"
 
 namespace k3::cuda {
 namespace {
@@ -54,6 +55,23 @@ std::vector<CudaDeviceInfo> devices(std::string* why) {
   std::vector<CudaDeviceInfo> infos;
   for (int device = 0; device < count; ++device) infos.push_back(properties(device));
   return infos;
+}
+
+bool is_capturing(void* stream) {
+  cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+  K3_CUDA_CHECK(cudaStreamIsCapturing(static_cast<cudaStream_t>(stream), &status));
+  return status != cudaStreamCaptureStatusNone;
+}
+
+void read_strided(int device, void* stream, const std::int32_t* from, std::int64_t stride,
+                  std::span<std::int32_t> to) {
+  const DeviceGuard guard(device);
+  K3_CUDA_CHECK(guard.error());
+  auto* const at = static_cast<cudaStream_t>(stream);
+  for (std::size_t i = 0; i < to.size(); ++i)
+    K3_CUDA_CHECK(cudaMemcpyAsync(&to[i], from + static_cast<std::int64_t>(i) * stride,
+                                  sizeof(std::int32_t), cudaMemcpyDeviceToHost, at));
+  K3_CUDA_CHECK(cudaStreamSynchronize(at));
 }
 
 }  // namespace k3::cuda

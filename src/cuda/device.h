@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <cstdint>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -17,5 +19,13 @@ const CudaDeviceInfo& properties(int device);
 
 /// 10 * major + minor. @throws CudaError
 inline int arch_of(int device) { return properties(device).arch; }
+
+/// True while `stream` (a cudaStream_t) records a graph. @throws CudaError
+bool is_capturing(void* stream);
+
+/// Fills `to` with every stride-th element from device memory, in stream order, and waits for it.
+/// @throws CudaError
+void read_strided(int device, void* stream, const std::int32_t* from, std::int64_t stride,
+                  std::span<std::int32_t> to);
 
 }  // namespace k3::cuda

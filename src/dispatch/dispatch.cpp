@@ -63,9 +63,15 @@ std::optional<std::string> forced_variant(const char* op, const ExecContext& ctx
   return std::nullopt;
 }
 
-bool verbose() {
-  const char* text = std::getenv("K3_VERBOSE");
+bool flag_is_set(const char* variable) {
+  const char* text = std::getenv(variable);
   return text != nullptr && *text != '\0' && std::strcmp(text, "0") != 0;
+}
+
+bool verbose() { return flag_is_set("K3_VERBOSE"); }
+
+void report(const char* op, const char* text) {
+  if (verbose()) std::fputs(fmt::format("k3: {}: {}\n", op, text).c_str(), stderr);
 }
 
 void report_refusal(const char* op, Backend backend, const char* variant, const char* reason) {

@@ -10,6 +10,7 @@
 
 #include "contract/checks.h"
 #include "dispatch/archs.h"
+#include "dispatch/debug_checks.h"
 #include "k3/capability.h"
 #include "k3/context.h"
 #include "k3/tensor.h"
@@ -75,7 +76,11 @@ Target resolve(const char* op, const ExecContext& ctx, Device device);
 /// @throws ContractError where K3_FORCE is malformed
 std::optional<std::string> forced_variant(const char* op, const ExecContext& ctx);
 
+/// True where an environment variable is set to something but 0.
+bool flag_is_set(const char* variable);
 bool verbose();
+/// A line on stderr under K3_VERBOSE=1.
+void report(const char* op, const char* text);
 void report_refusal(const char* op, Backend backend, const char* variant, const char* reason);
 void report_choice(const char* op, const Target& target, const char* variant);
 
@@ -125,6 +130,8 @@ void run_op(const Op<Problem>& op, std::span<const ArgRule<Args>> rules, const A
             const ExecContext& ctx) {
   const Problem problem = check(args, Purpose::kRun);
   const Target target = dispatch::resolve(op.name, ctx, problem.device);
+  if constexpr (requires(Problem p) { index_lists(p); })
+    if (dispatch::debug_checks()) debug_check_values(op.name, problem, target);
   const auto& kernel = select(op, problem, target, ctx);
   const std::size_t bytes = kernel.workspace_size(problem, target);
   dispatch::check_workspace(op.name, target, bytes);

@@ -98,7 +98,7 @@ void write_out(const Problem& p, int n, int h, std::vector<double> o) {
 void kda_fused_decode(const KdaFusedDecodeArgs& args) {
   const Problem p = check(args);
   for (int n = 0; n < p.B; ++n) {
-    const std::int64_t slot = p.state_indices[n * p.state_indices_stride];
+    const std::int64_t slot = p.state_indices[n];
     for (int h = 0; h < p.H; ++h) {
       if (slot <= p.null_index) {
         for (int d = 0; d < kD; ++d) p.out[n * p.out_stride + h * kD + d] = {};

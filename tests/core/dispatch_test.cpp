@@ -1,24 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
-#include <cstdlib>
 #include <set>
 
 #include "harness/driver.h"
 #include "harness/inputs.h"
 #include "k3/k3.h"
+#include "tests/environment.h"
 
 namespace k3 {
 namespace {
-
-class Environment {
- public:
-  Environment(const char* name, const char* value) : name_(name) { setenv(name, value, 1); }
-  ~Environment() { unsetenv(name_); }
-
- private:
-  const char* name_;
-};
 
 class Dispatch : public testing::Test {
  protected:

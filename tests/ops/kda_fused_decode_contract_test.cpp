@@ -2,6 +2,7 @@
 #include "contract/kda_fused_decode.h"
 #include "harness/inputs.h"
 #include "harness/ops/args.h"
+#include "tests/environment.h"
 #include "tests/ops/contract_table.h"
 
 namespace k3::harness {
@@ -148,6 +149,16 @@ TEST(KdaFusedDecodeScalars, AValueOutsideItsEnumIsRefused) {
   args.round_conv = Rounding::kBF16;
   args.round_o = static_cast<Rounding>(-1);
   expect_refused([&] { kda_fused_decode(args); }, "round_o", "must be one of its enumerators");
+}
+
+TEST(KdaFusedDecodeDebugChecks, TwoRequestsWithOneSlotAreRefused) {
+  Bundle bundle = valid_bundle();
+  bundle.tensors["state_indices"] = integers(DType::kI32, {4, -1, 4});
+  const Driver& driver = *find_driver("kda_fused_decode");
+  EXPECT_NO_THROW(driver.run(host_call(driver, bundle), {}));
+  const Environment checks("K3_DEBUG_CHECKS", "1");
+  expect_refused([&] { driver.run(host_call(driver, bundle), {}); }, "state_indices",
+                 "must give every live request a slot of its own");
 }
 
 INSTANTIATE_TEST_SUITE_P(EveryTensor, KdaFusedDecodeContract,
