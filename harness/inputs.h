@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <cstring>
 #include <numbers>
 #include <vector>
 
@@ -45,6 +47,17 @@ Tensor filled(DType dtype, std::vector<std::int64_t> shape, Draw draw) {
 inline Tensor normal(Random& random, DType dtype, std::vector<std::int64_t> shape,
                      double deviation = 1.0, double mean = 0.0) {
   return filled(dtype, std::move(shape), [&] { return mean + deviation * random.normal(); });
+}
+
+/// As `normal`, but the same `period` values over and over: for pools whose values matter less than
+/// the time it takes to draw them. The period divides the number of elements.
+inline Tensor repeated_normal(Random& random, DType dtype, std::vector<std::int64_t> shape,
+                              std::int64_t period) {
+  Tensor tensor = Tensor::dense(dtype, std::move(shape));
+  const Tensor block = normal(random, dtype, {std::min(period, tensor.numel())});
+  for (std::size_t at = 0; at < tensor.storage_bytes(); at += block.storage_bytes())
+    std::memcpy(tensor.storage() + at, block.storage(), block.storage_bytes());
+  return tensor;
 }
 
 inline Tensor uniform(Random& random, DType dtype, std::vector<std::int64_t> shape, double low,

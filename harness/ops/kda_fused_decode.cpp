@@ -71,9 +71,10 @@ BenchShape bench_shape(std::int64_t B, std::int64_t H) {
 std::vector<BenchShape> bench_shapes(Level level) {
   std::vector<BenchShape> shapes = {bench_shape(1, 12), bench_shape(64, 12)};
   if (level == Level::kQuick) return shapes;
-  for (std::int64_t B : {8, 32, 128}) shapes.push_back(bench_shape(B, 12));
+  for (std::int64_t B : {8, 32, 128, 256}) shapes.push_back(bench_shape(B, 12));
   if (level == Level::kK3) return shapes;
-  for (std::int64_t H : {3, 6, 24, 48, 96}) shapes.push_back(bench_shape(8, H));
+  for (std::int64_t H : {3, 6, 24, 48}) shapes.push_back(bench_shape(1, H));
+  for (std::int64_t B : {1, 8, 32, 256}) shapes.push_back(bench_shape(B, 96));
   return shapes;
 }
 

@@ -48,7 +48,8 @@ Bundle decode_layer(const DecodeLayer& layer) {
   b.tensors["dt_bias"] = normal(random, DType::kF32, {segment});
   b.tensors["onorm_gate"] = normal(random, DType::kBF16, {B, segment});
   b.tensors["onorm_weight"] = normal(random, DType::kF32, {kD}, 0.1, 1.0);
-  b.tensors["state"] = normal(random, DType::kF32, {slots, layer.H, kD, kD});
+  b.tensors["state"] =
+      repeated_normal(random, DType::kF32, {slots, layer.H, kD, kD}, layer.H * kD * kD);
   b.tensors["state_indices"] = integers(DType::kI32, indices);
   b.tensors["out"] = poisoned(DType::kBF16, {B, segment});
   b.scalars = {{"lower_bound", "-5"}};

@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include <cstdint>
+
+/// Thread block clusters: their barrier, and stores to another CTA's shared memory. Every thread of
+/// the cluster takes part in each barrier.
+namespace k3::cuda {
+
+/// Says that this thread has come here, and orders no memory: an arrival with release semantics
+/// waits for every access still on its way. Loads whose values have been used are over in any case.
+__device__ inline void cluster_arrive_relaxed() {
+  asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory");
+}
+__device__ inline void cluster_wait() {
+  asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");
+}
+
+/// The address of a variable of this CTA, or of the one at the same place in CTA `rank` of the
+/// cluster.
+__device__ inline std::uint32_t shared_address(const void* own) {
+  return static_cast<std::uint32_t>(__cvta_generic_to_shared(own));
+}
+__device__ inline std::uint32_t shared_address(const void* own, int rank) {
+  std::uint32_t remote;
+  asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(remote) : "r"(shared_address(own)), "r"(rank));
+  return remote;
+}
+
+/// A barrier that counts bytes: one phase, armed by its CTA, completed by what others send to it.
+using ByteBarrier = std::uint64_t;
+
+/// One thread; before a barrier that its users pass.
+__device__ inline void arm(ByteBarrier* barrier, std::uint32_t bytes) {
+  asm volatile(
+      "mbarrier.init.shared::cta.b64 [%0], 1;\n"
+      "mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;\n"
+      "fence.mbarrier_init.release.cluster;" ::"r"(shared_address(barrier)),
+      "r"(bytes)
+      : "memory");
+}
+
+/// Sends a float to the same place in CTA `rank`, which must have armed its barrier and stays until
+/// it has waited for it.
+__device__ inline void send(float* own, ByteBarrier* barrier, int rank, float value) {
+  asm volatile("st.async.shared::cluster.mbarrier::complete_tx::bytes.f32 [%0], %1, [%2];" ::"r"(
+                   shared_address(own, rank)),
+               "f"(value), "r"(shared_address(barrier, rank))
+               : "memory");
+}
+
+/// Returns once all bytes are here.
+__device__ inline void wait(ByteBarrier* barrier) {
+  std::uint32_t done = 0;
+  while (done == 0)
+    asm volatile(
+        "{\n.reg .pred p;\n"
+        "mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 p, [%1], 0;\n"
+        "selp.u32 %0, 1, 0, p;\n}"
+        : "=r"(done)
+        : "r"(shared_address(barrier))
+        : "memory");
+}
+
+}  // namespace k3::cuda
