@@ -85,7 +85,7 @@ void Contract::unit_last_stride(const char* argument, const ConstTensorView& t) 
 }
 
 void Contract::dense_from(const char* argument, const ConstTensorView& t, int axis) const {
-  if (!t.defined()) return;
+  if (!t.defined() || t.numel() == 0) return;
   std::int64_t expected = 1;
   for (int d = t.rank - 1; d >= axis; --d) {
     if (t.shape[d] > 1 && t.strides[d] != expected)
