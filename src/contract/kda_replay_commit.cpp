@@ -228,6 +228,7 @@ void check_values(const Contract& contract, const KdaReplayCommitProblem& p, Val
 KdaReplayCommitProblem check(const KdaReplayCommitArgs& a, Purpose purpose) {
   const Contract contract("kda_replay_commit", purpose);
   contract.tensors(kda_replay_commit_args(), a);
+  check_presence(contract, a);
   const Layers layers(contract, a);
   KdaReplayCommitProblem p;
   p.num_layers = contract.small("state", "layers", layers.count());
@@ -247,7 +248,6 @@ KdaReplayCommitProblem check(const KdaReplayCommitArgs& a, Purpose purpose) {
                    "must have heads that divide those of state", a.ring_k);
   check_layouts(contract, layers, a);
   contract.overlaps(kda_replay_commit_args(), a);
-  check_presence(contract, a);
   contract.negative("lower_bound", a.lower_bound ? &*a.lower_bound : nullptr);
   contract.require(a.null_index >= -1, "null_index", "must be at least -1",
                    [&] { return std::to_string(a.null_index); });

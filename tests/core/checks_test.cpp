@@ -60,7 +60,7 @@ TEST(MayOverlap, LayersBetweenTheSlotsOfOthers) {
   EXPECT_FALSE(may_overlap_itself(view(0, {3, 8, 30}, {1030, 100, 1})));
   EXPECT_FALSE(may_overlap_itself(view(0, {3, 8, 30}, {335, 100, 1})));
   EXPECT_TRUE(may_overlap_itself(view(0, {3, 8, 30}, {329, 100, 1})));
-  EXPECT_TRUE(may_overlap_itself(view(0, {4, 8, 30}, {335, 100, 1})));
+  EXPECT_TRUE(may_overlap_itself(view(0, {4, 12, 30}, {335, 100, 1})));
   EXPECT_TRUE(may_overlap_itself(view(0, {3, 8, 30}, {700, 100, 1}))) << "layer 1 on slot 7";
 }
 
