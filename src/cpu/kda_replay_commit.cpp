@@ -107,8 +107,9 @@ void commit_states(const Problem& p, int layer, const Request& r, int j_begin, i
     for (int first = 0; first < r.tokens; first += kChain) {
       const int count = std::min(r.tokens - first, kChain);
       for (int t = 0; t < count; ++t) load_token(p, layer, r.ring_row, j, first + t, tokens[t]);
-      for (int row = 0; row < kD; row += step::kRows) {
-        step::prefetch_ahead(state, next, row);
+      for (int row = 0; row < kD; row += step::kChainRows) {
+        for (int b = 0; b < step::kChainRows; b += step::kRows)
+          step::prefetch_ahead(state, next, row + b);
         step::chain_rows(tokens, count, row, state + row * kD, r.track_step - first,
                          tracked != nullptr ? tracked + row * kD : nullptr);
       }
