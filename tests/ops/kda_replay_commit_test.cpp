@@ -161,8 +161,10 @@ TEST(KdaReplayCommit, AllLayersOfAPagedPoolAreALoopOverLayers) {
   constexpr std::int64_t kSlot = kLayers * kLayer + 64;
   Bundle input = commit_layers({.layers = kLayers, .B = kB, .H = kH});
   Random random(4);
-  for (const char* name : {"ring_k", "ring_v"})
+  for (const char* name : {"ring_k", "ring_v", "conv_scratch"})
     input.tensors[name] = normal(random, DType::kBF16, input.tensors.at(name).shape());
+  for (const char* name : {"ring_g", "ring_beta"})
+    input.tensors[name] = uniform(random, DType::kF32, input.tensors.at(name).shape(), -0.9, -0.1);
   input.tensors["state_indices"] = integers(DType::kI32, {4, 1, -1});
   input.tensors["ring_indices"] = integers(DType::kI32, {0, 2, 1});
   input.tensors["accept_lens"] = integers(DType::kI32, {5, 2, 3});
@@ -171,6 +173,7 @@ TEST(KdaReplayCommit, AllLayersOfAPagedPoolAreALoopOverLayers) {
 
   Tensor whole = normal(random, DType::kF32, {kSlots * kSlot / 4}, 0.5);
   Tensor looped = whole.clone();
+  const Tensor before = whole.clone();
   const Driver& driver = *find_driver(kOp);
   const auto paged = [&](Tensor& pool) {
     Call call = host_call(driver, input);
@@ -194,10 +197,6 @@ TEST(KdaReplayCommit, AllLayersOfAPagedPoolAreALoopOverLayers) {
   }
   EXPECT_TRUE(same_bits(whole, looped));
 
-  Random again(4);
-  for (const char* name : {"ring_k", "ring_v"})
-    normal(again, DType::kBF16, input.tensors.at(name).shape());
-  const Tensor before = normal(again, DType::kF32, {kSlots * kSlot / 4}, 0.5);
   for (std::int64_t slot = 0; slot < kSlots; ++slot) {
     const bool named = slot == 4 || slot == 1 || slot == 2;
     const bool same =
