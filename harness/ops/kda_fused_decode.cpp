@@ -60,12 +60,8 @@ Cost cost(const Bundle& bundle) {
 
 /// B requests of a K3 layer on the B slots of a pool, in shuffled order.
 BenchShape bench_shape(std::int64_t B, std::int64_t H) {
-  return {{{"B", B}, {"H", H}}, [=] {
-            constexpr std::int64_t kStep = 7919;  // a prime: visits every slot once
-            std::vector<std::int64_t> slots;
-            for (std::int64_t n = 0; n < B; ++n) slots.push_back(n * kStep % B);
-            return decode_layer({.B = B, .H = H, .indices = slots, .seed = 5});
-          }};
+  return {{{"B", B}, {"H", H}},
+          [=] { return decode_layer({.B = B, .H = H, .indices = shuffled_slots(B), .seed = 5}); }};
 }
 
 std::vector<BenchShape> bench_shapes(Level level) {

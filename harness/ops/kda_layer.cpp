@@ -1,10 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "harness/ops/kda_layer.h"
 
+#include <cstring>
+
 namespace k3::harness {
 namespace {
 
 constexpr std::int64_t kD = 128;
+
+/// `layers` copies of a dense tensor under a new first axis.
+Tensor repeated(const Tensor& layer, std::int64_t layers) {
+  std::vector<std::int64_t> shape = {layers};
+  shape.insert(shape.end(), layer.shape().begin(), layer.shape().end());
+  Tensor all = Tensor::dense(layer.dtype(), shape);
+  for (std::int64_t i = 0; i < layers; ++i)
+    std::memcpy(all.storage() + static_cast<std::size_t>(i) * layer.storage_bytes(),
+                layer.storage(), layer.storage_bytes());
+  return all;
+}
 
 }  // namespace
 
@@ -54,6 +67,40 @@ Bundle decode_layer(const DecodeLayer& layer) {
   b.tensors["out"] = poisoned(DType::kBF16, {B, segment});
   b.scalars = {{"lower_bound", "-5"}};
   return b;
+}
+
+Bundle packed_layer(const DecodeLayer& layer) {
+  Bundle b = decode_layer(layer);
+  for (const char* name : {"conv_states", "conv_weight", "onorm_gate", "onorm_weight"})
+    b.tensors.erase(name);
+  return b;
+}
+
+Bundle commit_layers(const CommitLayers& c) {
+  Random random(c.seed);
+  const std::int64_t channels = 3 * c.H * kD;
+  const auto add = [&](Bundle& b, const char* name, const Tensor& layer) {
+    b.tensors[name] = repeated(layer, c.layers);
+  };
+  Bundle b;
+  add(b, "state", normal(random, DType::kF32, {c.B, c.H, kD, kD}));
+  add(b, "ring_k", normal(random, DType::kBF16, {c.B, c.H, c.L, kD}));
+  add(b, "ring_v", normal(random, DType::kBF16, {c.B, c.H, c.L, kD}));
+  add(b, "ring_g", uniform(random, DType::kF32, {c.B, c.H, c.L, kD}, -5.0, 0.0));
+  add(b, "ring_beta", uniform(random, DType::kF32, {c.B, c.H, c.L}, 0.0, 1.0));
+  add(b, "conv_states", normal(random, DType::kBF16, {c.B, 3, channels}));
+  add(b, "conv_scratch", normal(random, DType::kBF16, {c.B, c.L, 3, channels}));
+  b.tensors["state_indices"] = integers(DType::kI32, shuffled_slots(c.B));
+  b.tensors["accept_lens"] =
+      integers(DType::kI32, std::vector<std::int64_t>(static_cast<std::size_t>(c.B), c.A));
+  return b;
+}
+
+std::vector<std::int64_t> shuffled_slots(std::int64_t B) {
+  constexpr std::int64_t kStep = 7919;  // a prime: visits every slot once
+  std::vector<std::int64_t> slots;
+  for (std::int64_t n = 0; n < B; ++n) slots.push_back(n * kStep % B);
+  return slots;
 }
 
 void draw_next_token(Random& random, Bundle& decode) {

@@ -33,6 +33,25 @@ struct DecodeLayer {
 /// Every tensor of the call without the optional conv_bias; out poisoned.
 Bundle decode_layer(const DecodeLayer& layer);
 
+/// The same layer as `kda_packed_decode` sees it: mixed_qkv has passed its convolution.
+Bundle packed_layer(const DecodeLayer& layer);
+
+struct CommitLayers {
+  std::int64_t layers = 69;
+  std::int64_t B = 1;
+  std::int64_t H = 12;
+  std::int64_t A = 4;  ///< accepted tokens of every request
+  std::int64_t L = 8;  ///< verified tokens of every request
+  std::uint64_t seed = 1;
+};
+
+/// A call of `kda_replay_commit` over layer-major pools of B slots; every layer holds the same
+/// values.
+Bundle commit_layers(const CommitLayers& c);
+
+/// Every slot below B once, in an order that no prefetcher guesses.
+std::vector<std::int64_t> shuffled_slots(std::int64_t B);
+
 /// New values for the tensors of a decode call that come with each token.
 void draw_next_token(Random& random, Bundle& decode);
 

@@ -3,8 +3,6 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
-#include <array>
 #include <cmath>
 #include <limits>
 
@@ -22,59 +20,7 @@ __int128 span_bytes(const ConstTensorView& t) {
   return (last + 1) * static_cast<__int128>(size_of(t.dtype));
 }
 
-/// A view as byte axes, largest stride first; axes of one element are dropped.
-struct ByteAxes {
-  struct Entry {
-    std::int64_t count;
-    std::int64_t stride;
-  };
-  std::array<Entry, kMaxRank> entries{};
-  int count = 0;
-  std::int64_t element = 0;
-
-  explicit ByteAxes(const ConstTensorView& t)
-      : element(static_cast<std::int64_t>(size_of(t.dtype))) {
-    for (int d = 0; d < t.rank; ++d)
-      if (t.shape[d] > 1) entries[count++] = {t.shape[d], t.strides[d] * element};
-    std::sort(entries.begin(), entries.begin() + count,
-              [](const Entry& x, const Entry& y) { return x.stride > y.stride; });
-  }
-
-  /// Bytes spanned by the axes from `first` on.
-  [[nodiscard]] std::int64_t span_from(int first) const {
-    std::int64_t span = element;
-    for (int i = first; i < count; ++i) span += (entries[i].count - 1) * entries[i].stride;
-    return span;
-  }
-};
-
 }  // namespace
-
-bool may_overlap(const ConstTensorView& a, const ConstTensorView& b) {
-  if (!a.defined() || !b.defined() || a.numel() == 0 || b.numel() == 0) return false;
-  if (!(a.device == b.device)) return false;
-  const ByteAxes axes_a(a);
-  const ByteAxes axes_b(b);
-  auto begin_a = static_cast<__int128>(reinterpret_cast<std::uintptr_t>(a.data));
-  auto begin_b = static_cast<__int128>(reinterpret_cast<std::uintptr_t>(b.data));
-  // Peel common outer strides: modulo the pitch, the two must not meet. Each step is exact as long
-  // as what is inside fits the pitch.
-  for (int i = 0;; ++i) {
-    const __int128 span_a = axes_a.span_from(i);
-    const __int128 span_b = axes_b.span_from(i);
-    if (begin_a + span_a <= begin_b || begin_b + span_b <= begin_a) return false;
-    if (i >= axes_a.count || i >= axes_b.count) return true;
-    const std::int64_t pitch = axes_a.entries[i].stride;
-    if (pitch == 0 || pitch != axes_b.entries[i].stride) return true;
-    const __int128 inner_a = axes_a.span_from(i + 1);
-    const __int128 inner_b = axes_b.span_from(i + 1);
-    if (inner_a > pitch || inner_b > pitch) return true;
-    // Bring b's residue into [0, pitch) after a's; a wrapped b would meet a's next repetition.
-    const __int128 offset = ((begin_b - begin_a) % pitch + pitch) % pitch;
-    if (offset + inner_b > pitch) return true;
-    begin_b = begin_a + offset;
-  }
-}
 
 void Contract::fail(const char* argument, const std::string& rule, const std::string& seen) const {
   throw ContractError(op_, argument, rule, seen);
@@ -119,10 +65,10 @@ void Contract::tensor(const char* argument, const ConstTensorView& t, const DTyp
 }
 
 void Contract::shape(const char* argument, const ConstTensorView& t,
-                     std::initializer_list<Axis> axes) const {
+                     std::span<const Axis> axes) const {
   if (!t.defined()) return;
   bool same = t.rank == static_cast<int>(axes.size());
-  for (int d = 0; same && d < t.rank; ++d) same = t.shape[d] == axes.begin()[d].size;
+  for (int d = 0; same && d < t.rank; ++d) same = t.shape[d] == axes[d].size;
   if (same) return;
   std::string names;
   std::string sizes;
@@ -139,7 +85,7 @@ void Contract::unit_last_stride(const char* argument, const ConstTensorView& t) 
 }
 
 void Contract::dense_from(const char* argument, const ConstTensorView& t, int axis) const {
-  if (!t.defined()) return;
+  if (!t.defined() || t.numel() == 0) return;
   std::int64_t expected = 1;
   for (int d = t.rank - 1; d >= axis; --d) {
     if (t.shape[d] > 1 && t.strides[d] != expected)
@@ -160,11 +106,8 @@ void Contract::aligned(const char* argument, const ConstTensorView& t, std::size
 }
 
 void Contract::no_self_overlap(const char* argument, const ConstTensorView& t) const {
-  if (!t.defined() || t.numel() == 0) return;
-  const ByteAxes axes(t);
-  for (int i = 0; i < axes.count; ++i)
-    require(axes.entries[i].stride >= axes.span_from(i + 1), argument,
-            "is written, so no two of its elements may share memory", t);
+  require(!may_overlap_itself(t), argument,
+          "is written, so no two of its elements may share memory", t);
 }
 
 void Contract::no_overlap(const char* argument, const ConstTensorView& t,

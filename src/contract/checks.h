@@ -62,9 +62,11 @@ struct Axis {
   std::int64_t size;
 };
 
-/// True where the two views may share a byte. Exact for views whose intervals are disjoint and for
-/// interleaved views with a common outer stride (rows of one buffer, slots of one paged pool).
+/// True where the two views share a byte, however they interleave (rows of one buffer, layers and
+/// slots of one paged pool). Strides without any order may give a false alarm, never a miss.
 bool may_overlap(const ConstTensorView& a, const ConstTensorView& b);
+/// The same of two elements of one view.
+bool may_overlap_itself(const ConstTensorView& tensor);
 
 /// The rules that the ops' contracts are made of. Each throws ContractError with the argument, the
 /// rule and the value seen; no text is made where a rule holds. Absent tensors pass.
@@ -128,8 +130,11 @@ class Contract {
   }
   void tensor(const char* argument, const ConstTensorView& tensor, const DTypeSet& dtypes,
               const RankSet& ranks) const;
+  void shape(const char* argument, const ConstTensorView& tensor, std::span<const Axis> axes) const;
   void shape(const char* argument, const ConstTensorView& tensor,
-             std::initializer_list<Axis> axes) const;
+             std::initializer_list<Axis> axes) const {
+    shape(argument, tensor, std::span(axes.begin(), axes.size()));
+  }
   /// The last axis has unit stride (or fewer than two elements).
   void unit_last_stride(const char* argument, const ConstTensorView& tensor) const;
   /// Row-major without gaps from `axis` on.

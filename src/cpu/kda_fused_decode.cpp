@@ -8,15 +8,15 @@
 #define HWY_TARGET_INCLUDE "cpu/kda_fused_decode.cpp"
 #include <hwy/foreach_target.h>
 
-#include <hwy/cache_control.h>
 #include <hwy/highway.h>
 
 #include <algorithm>
 #include <cmath>
 
+#include "cpu/head_tasks.h"
 #include "cpu/kda_fused_decode.h"
+#include "cpu/kda_recur-inl.h"
 #include "cpu/kda_step-inl.h"
-#include "cpu/parallel.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace k3::cpu::HWY_NAMESPACE {
@@ -25,11 +25,6 @@ namespace {
 using Problem = KdaFusedDecodeProblem;
 using step::Head;
 using step::kD;
-using step::kRows;
-
-/// Rows between a prefetch and its use: 16 KB of fp32, about what memory delivers in one prologue.
-constexpr int kAhead = 32;
-static_assert(kAhead % kRows == 0);
 
 /// Convolution and SiLU of the 128 channels from `channel` on; shifts their window.
 void convolve(const Problem& p, int n, std::int64_t slot, int channel, float* y) {
@@ -54,37 +49,9 @@ void prepare(const Problem& p, int n, std::int64_t slot, int h, Head& head) {
   const bf16* const g = p.g + n * p.g_stride + h * kD;
   const float* const bias = p.dt_bias != nullptr ? p.dt_bias + h * kD : nullptr;
   const float a = p.A_log != nullptr ? std::exp(p.A_log[h]) : 1.0F;
-  if (p.has_lower_bound)
-    step::bounded_decays(g, bias, a, p.lower_bound, head.decay);
-  else
-    step::softplus_decays(g, bias, a, head.decay);
-
+  step::raw_decays(p, g, bias, a, head.decay);
   step::finish(head);
   head.beta = step::beta_of(p.beta[n * p.beta_stride + h]);
-}
-
-/// Requests kRows rows from memory.
-template <class StateT>
-HWY_INLINE void prefetch_rows(const StateT* rows) {
-  constexpr int kLine = 64 / static_cast<int>(sizeof(StateT));
-  for (int i = 0; i < kRows * kD; i += kLine) hwy::Prefetch(rows + i);
-}
-
-/// The recurrence over all 128 rows of one head. `o` is the unnormalised output. Rows
-/// [kAhead, 128) are requested from memory here, and as many rows of the next head's state.
-template <class StateT>
-void recur(const Head& head, StateT* state, const StateT* next, float* o) {
-  for (int row = 0; row < kD; row += kRows) {
-    StateT* const rows = state + row * kD;
-    if (row + kAhead < kD)
-      prefetch_rows(rows + kAhead * kD);
-    else if (next != nullptr)
-      prefetch_rows(next + (row + kAhead - kD) * kD);
-    const step::RowDots dots = step::row_dots(head, rows);
-    const T128QuadVec u = step::correction(head, dots, row);
-    hn::Store(step::output(head, dots, u), T128Quad(), o + row);
-    step::update_rows(head, u, rows);
-  }
 }
 
 void write_out(const Problem& p, int n, int h, float* o) {
@@ -99,12 +66,11 @@ void decode_live(const Problem& p, int n, std::int64_t slot, int h_begin, int h_
   Head head;
   HWY_ALIGN float o[kD];
   StateT* const slot_state = static_cast<StateT*>(p.state) + slot * p.state_slot_stride;
-  for (int row = 0; row < kAhead; row += kRows)
-    prefetch_rows(slot_state + (std::int64_t{h_begin} * kD + row) * kD);
+  step::prefetch_head(slot_state + std::int64_t{h_begin} * kD * kD);
   for (int h = h_begin; h < h_end; ++h) {
     StateT* const state = slot_state + std::int64_t{h} * kD * kD;
     prepare(p, n, slot, h, head);
-    recur(head, state, h + 1 < h_end ? state + kD * kD : nullptr, o);
+    step::recur(head, state, h + 1 < h_end ? state + kD * kD : nullptr, o);
     write_out(p, n, h, o);
   }
 }
@@ -132,27 +98,15 @@ namespace {
 
 HWY_EXPORT(decode_heads);
 
-/// Tasks of several heads keep the prefetch going from one head to the next; at least this many
-/// tasks per thread keep the threads evenly loaded.
-constexpr std::int64_t kTasksPerThread = 8;
-
 constexpr double kHeadTime = 6.0;  ///< microseconds of one thread, roughly
 
 }  // namespace
 
 void kda_fused_decode(const KdaFusedDecodeProblem& p, const Target& target) {
   const auto decode = HWY_DYNAMIC_DISPATCH(decode_heads);
-  const std::int64_t most_tasks = std::int64_t{p.B} * p.H;
-  const int threads = useful_threads(target.threads, kHeadTime * static_cast<double>(most_tasks));
-  const auto heads_per_task =
-      static_cast<int>(std::clamp<std::int64_t>(most_tasks / (kTasksPerThread * threads), 1, p.H));
-  const int tasks_per_request = (p.H + heads_per_task - 1) / heads_per_task;
-  parallel_for(std::int64_t{p.B} * tasks_per_request, threads,
-               [&](std::int64_t task, int /*thread*/) {
-                 const auto n = static_cast<int>(task / tasks_per_request);
-                 const auto h = static_cast<int>(task % tasks_per_request) * heads_per_task;
-                 decode(p, n, h, std::min(h + heads_per_task, p.H));
-               });
+  for_heads(p.B, p.H, kHeadTime, target.threads, [&](std::int64_t n, int h_begin, int h_end) {
+    decode(p, static_cast<int>(n), h_begin, h_end);
+  });
 }
 
 }  // namespace k3::cpu

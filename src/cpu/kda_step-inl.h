@@ -68,6 +68,12 @@ HWY_INLINE void for_channels(const Fn& fn) {
   for (int i = 0; i < kD; i += static_cast<int>(hn::Lanes(d))) fn(d, i);
 }
 
+/// 128 channels as fp32.
+HWY_INLINE void widen(const bf16* from, float* to) {
+  for_channels([&](auto d, int i) HWY_ATTR { hn::Store(load_bf16(d, from + i), d, to + i); });
+}
+HWY_INLINE void widen(const float* from, float* to) { std::memcpy(to, from, kD * sizeof(float)); }
+
 /// y = SiLU(bias + sum over taps, oldest first), rounded; x[t] points at 128 channels of tap t.
 HWY_INLINE void conv_silu(const ConvWeights& w, const bf16* const (&x)[kKdaConvWidth],
                           Rounding rounding, float* y) {
@@ -121,6 +127,16 @@ HWY_INLINE void softplus_decays(const bf16* g, const float* bias, float a, float
   const auto gate = [=](auto d, auto x)
                         HWY_ATTR { return hn::Mul(hn::Set(d, -a), softplus(d, x)); };
   decays(g, bias, gate, decay);
+}
+
+/// The gate of a problem with or without a lower bound.
+template <class Problem>
+HWY_INLINE void raw_decays(const Problem& p, const bf16* g, const float* bias, float a,
+                           float* decay) {
+  if (p.has_lower_bound)
+    bounded_decays(g, bias, a, p.lower_bound, decay);
+  else
+    softplus_decays(g, bias, a, decay);
 }
 
 HWY_INLINE float beta_of(bf16 logit) { return 1.0F / (1.0F + std::exp(-to_float(logit))); }

@@ -2,7 +2,10 @@
 #pragma once
 
 #include "k3/ops/kda_fused_decode.h"
+#include "k3/ops/kda_output_norm.h"
+#include "k3/ops/kda_packed_decode.h"
 #include "k3/ops/kda_prefill.h"
+#include "k3/ops/kda_replay_commit.h"
 #include "k3/ops/situ_and_mul.h"
 
 /// Double-precision references, straight from the formulas of the public headers: loops only, host
@@ -12,6 +15,9 @@ namespace k3::oracle {
 
 void kda_prefill(const KdaPrefillArgs& args);
 void kda_fused_decode(const KdaFusedDecodeArgs& args);
+void kda_packed_decode(const KdaPackedDecodeArgs& args);
+void kda_replay_commit(const KdaReplayCommitArgs& args);
+void kda_output_norm(const KdaOutputNormArgs& args);
 void situ_and_mul(const SituAndMulArgs& args);
 
 }  // namespace k3::oracle

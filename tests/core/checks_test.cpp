@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <vector>
 
 namespace k3 {
@@ -38,6 +39,75 @@ TEST(MayOverlap, StateAndWindowInterleavedInOnePagedPool) {
   const auto window = view(60, {5, 3, 10}, {100, 10, 1});
   EXPECT_FALSE(may_overlap(state, window));
   EXPECT_TRUE(may_overlap(state, view(59, {5, 3, 10}, {100, 10, 1})));
+}
+
+/// Every layer of a slot holds a window of 30, then a state of 60; slots are 1000 apart.
+TEST(MayOverlap, LayersInsideASlot) {
+  const auto window = view(0, {3, 4, 30}, {100, 1000, 1});
+  const auto state = view(30, {3, 4, 60}, {100, 1000, 1});
+  EXPECT_FALSE(may_overlap(state, window));
+  EXPECT_FALSE(may_overlap(window, state));
+  EXPECT_FALSE(may_overlap_itself(state));
+  EXPECT_TRUE(may_overlap(view(29, {3, 4, 60}, {100, 1000, 1}), window));
+  EXPECT_TRUE(may_overlap(view(30, {3, 4, 71}, {100, 1000, 1}), window))
+      << "reaches the next layer";
+  EXPECT_FALSE(may_overlap(view(30, {10, 4, 60}, {100, 1000, 1}), window));
+  EXPECT_TRUE(may_overlap(view(930, {3, 3, 60}, {35, 1000, 1}), window)) << "wraps into a slot";
+}
+
+/// The slots of a layer stand in the gaps that another layer leaves between its own.
+TEST(MayOverlap, LayersBetweenTheSlotsOfOthers) {
+  EXPECT_FALSE(may_overlap_itself(view(0, {3, 8, 30}, {1030, 100, 1})));
+  EXPECT_FALSE(may_overlap_itself(view(0, {3, 8, 30}, {335, 100, 1})));
+  EXPECT_TRUE(may_overlap_itself(view(0, {3, 8, 30}, {329, 100, 1})));
+  EXPECT_TRUE(may_overlap_itself(view(0, {4, 12, 30}, {335, 100, 1})));
+  EXPECT_TRUE(may_overlap_itself(view(0, {3, 8, 30}, {700, 100, 1}))) << "layer 1 on slot 7";
+}
+
+TEST(MayOverlap, AnElementMeetsItself) {
+  EXPECT_TRUE(may_overlap_itself(view(0, {2, 4}, {0, 1})));
+  EXPECT_TRUE(may_overlap_itself(view(0, {2, 4}, {3, 1})));
+  EXPECT_FALSE(may_overlap_itself(view(0, {1, 4}, {0, 1})));
+  EXPECT_FALSE(may_overlap_itself(view(0, {2, 0}, {0, 1})));
+  EXPECT_FALSE(may_overlap_itself(view(0, {4, 4}, {1, 4})));
+}
+
+/// Against every byte written out, for all small views of two axes.
+TEST(MayOverlap, AgreesWithBytesWrittenOut) {
+  struct Small {
+    std::int64_t offset, rows, row_stride, columns, column_stride;
+  };
+  std::vector<Small> all;
+  for (std::int64_t rows : {1, 2, 3})
+    for (std::int64_t row_stride : {0, 1, 2, 3, 5, 7})
+      for (std::int64_t columns : {1, 2, 3})
+        for (std::int64_t column_stride : {1, 2, 4}) {
+          all.push_back({0, rows, row_stride, columns, column_stride});
+          all.push_back({3, rows, row_stride, columns, column_stride});
+        }
+  const auto marks = [](const Small& s) {
+    std::vector<int> count(64);
+    for (std::int64_t i = 0; i < s.rows; ++i)
+      for (std::int64_t j = 0; j < s.columns; ++j)
+        ++count[static_cast<std::size_t>(s.offset + i * s.row_stride + j * s.column_stride)];
+    return count;
+  };
+  const auto view_of = [](const Small& s) {
+    return view(s.offset, {s.rows, s.columns}, {s.row_stride, s.column_stride});
+  };
+  for (const Small& a : all) {
+    const auto marks_a = marks(a);
+    const bool repeats = *std::max_element(marks_a.begin(), marks_a.end()) > 1;
+    ASSERT_EQ(may_overlap_itself(view_of(a)), repeats) << describe(view_of(a));
+    for (const Small& b : all) {
+      const auto marks_b = marks(b);
+      bool meet = false;
+      for (std::size_t i = 0; i < marks_a.size(); ++i) meet |= marks_a[i] > 0 && marks_b[i] > 0;
+      ASSERT_EQ(may_overlap(view_of(a), view_of(b)), meet)
+          << describe(view_of(a)) << " at " << a.offset << ", " << describe(view_of(b)) << " at "
+          << b.offset;
+    }
+  }
 }
 
 TEST(MayOverlap, EmptyAndAbsent) {

@@ -33,13 +33,14 @@ namespace k3 {
 /// (and that token's window) also goes to slot track_indices[n].
 ///
 /// Nothing is written where A <= 0, where state_indices[n] <= null_index (padding), or to a slot
-/// track_indices[n] <= null_index. In host memory a wrong index or A > L is a ContractError; in
-/// device memory a state or ring index outside its rows skips the request, a track index past the
-/// pool is no track, a scratch index outside its rows rolls no window, and A is clamped to L (and
-/// to the scratch's token axis for the windows). Slots that no request names keep every bit. No two
-/// live requests may share a slot, tracked slots included.
+/// track_indices[n] <= null_index; what the other lists hold for such a request does not matter. In
+/// host memory a wrong index, A > L (or the scratch's token axis) or a track step >= L is a
+/// ContractError; in device memory a state or ring index outside its rows skips the request, a
+/// track index past the pool is no track, a scratch index outside its rows rolls no window, and A
+/// is clamped to L; a window past the scratch's token axis is its last one. Slots that no request
+/// names keep every bit. No two live requests may share a slot, tracked slots included.
 ///
-/// Strides: the leading axes (layers, slots, rows, and conv_scratch's tokens and taps) are free and
+/// Strides: the leading axes (layers, slots, rows, and the windows' tokens and taps) are free and
 /// 64-bit; a layer may stand inside a slot or a slot inside a layer. The rest is dense. No tensor
 /// needs more alignment than its element. The pools must not overlap each other or an input.
 struct KdaReplayCommitArgs {
@@ -55,7 +56,7 @@ struct KdaReplayCommitArgs {
   ConstTensorView track_steps;      ///< [B] i32, given exactly when track_indices is
   TensorView conv_states;           ///< optional, [(layers,) slots, 3, C] bf16; in place
   ConstTensorView conv_scratch;     ///< [(layers,) rows, Ts, 3, C] bf16, given exactly then
-  ConstTensorView scratch_indices;  ///< optional, [B] i32
+  ConstTensorView scratch_indices;  ///< optional, [B] i32; without, rows >= B
   ConstTensorView A_log;    ///< with a bf16 ring_g, as in kda_fused_decode: [(layers,) HV] f32
   ConstTensorView dt_bias;  ///< with a bf16 ring_g, optional: [(layers,) HV*128] f32
 

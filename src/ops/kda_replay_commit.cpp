@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "k3/ops/kda_replay_commit.h"
+
+#include "contract/kda_replay_commit.h"
+#include "cpu/kda_replay_commit.h"
+#include "dispatch/kernel.h"
+#include "ops/all_ops.h"
+
+namespace k3 {
+namespace {
+
+constexpr Kernel<KdaReplayCommitProblem> kKernels[] = {
+    {.backend = Backend::kCpu,
+     .variant = "chain",
+     .conditions = "any call that meets the contract",
+     .refusal = accepts_all<KdaReplayCommitProblem>,
+     .workspace_size = needs_no_workspace<KdaReplayCommitProblem>,
+     .run = cpu::kda_replay_commit,
+     .verified_on = "ssse3 sse4 avx2 avx3"},
+};
+constexpr Op<KdaReplayCommitProblem> kOp = {"kda_replay_commit", kKernels};
+
+}  // namespace
+
+const OpEntry kda_replay_commit_entry = {
+    [](std::vector<Capability>& rows) { append_rows(kOp, rows); }};
+
+void kda_replay_commit(const KdaReplayCommitArgs& args, const ExecContext& ctx) {
+  run_op(kOp, kda_replay_commit_args(), args, ctx);
+}
+
+std::size_t kda_replay_commit_workspace_size(const KdaReplayCommitArgs& args,
+                                             const ExecContext& ctx) {
+  return workspace_size_of(kOp, args, ctx);
+}
+
+}  // namespace k3
