@@ -5,11 +5,30 @@
 #include "cpu/kda_packed_decode.h"
 #include "dispatch/kernel.h"
 #include "ops/all_ops.h"
+#if K3_WITH_CUDA
+#include "cuda/kda_decode/kda_decode.h"
+#endif
 
 namespace k3 {
 namespace {
 
 constexpr Kernel<KdaPackedDecodeProblem> kKernels[] = {
+#if K3_WITH_CUDA
+    {.backend = Backend::kCuda,
+     .variant = "vec4",
+     .conditions = "pointers and strides aligned to four elements",
+     .refusal = cuda::kda_packed_decode_vec4_refusal,
+     .workspace_size = needs_no_workspace<KdaPackedDecodeProblem>,
+     .run = cuda::kda_packed_decode_vec4,
+     .verified_on = ""},
+    {.backend = Backend::kCuda,
+     .variant = "scalar",
+     .conditions = "any call that meets the contract",
+     .refusal = accepts_all<KdaPackedDecodeProblem>,
+     .workspace_size = needs_no_workspace<KdaPackedDecodeProblem>,
+     .run = cuda::kda_packed_decode_scalar,
+     .verified_on = ""},
+#endif
     {.backend = Backend::kCpu,
      .variant = "streaming",
      .conditions = "any call that meets the contract",

@@ -26,7 +26,8 @@ __device__ inline float4 widen(Bf16Quad q) {
 __device__ inline Bf16Quad narrow(float4 v) {
   const __nv_bfloat162 low = __floats2bfloat162_rn(v.x, v.y);
   const __nv_bfloat162 high = __floats2bfloat162_rn(v.z, v.w);
-  return {reinterpret_cast<const std::uint32_t&>(low), reinterpret_cast<const std::uint32_t&>(high)};
+  return {reinterpret_cast<const std::uint32_t&>(low),
+          reinterpret_cast<const std::uint32_t&>(high)};
 }
 
 __device__ inline bf16 narrow(float x) {
@@ -97,8 +98,10 @@ struct QuadAccess {
       else
         *at = {v.x, v.y};
     } else {
-      to[0].bits = static_cast<std::uint16_t>(v.x), to[1].bits = static_cast<std::uint16_t>(v.x >> 16);
-      to[2].bits = static_cast<std::uint16_t>(v.y), to[3].bits = static_cast<std::uint16_t>(v.y >> 16);
+      to[0].bits = static_cast<std::uint16_t>(v.x),
+      to[1].bits = static_cast<std::uint16_t>(v.x >> 16);
+      to[2].bits = static_cast<std::uint16_t>(v.y),
+      to[3].bits = static_cast<std::uint16_t>(v.y >> 16);
     }
   }
 };

@@ -9,8 +9,8 @@
 ///   1. 32 groups of 4 consecutive elements: p = x0*y0, then p = fma(x1, y1, p), x2*y2, x3*y3.
 ///   2. A balanced binary tree that joins adjacent groups first: distances 1, 2, 4, 8, 16.
 ///
-/// A layout that gives a lane 1, 2, 4, ... adjacent groups does the first levels in the lane and the
-/// others by shuffles between neighbours. Addition commutes, so it does not matter which of two
+/// A layout that gives a lane 1, 2, 4, ... adjacent groups does the first levels in the lane and
+/// the others by shuffles between neighbours. Addition commutes, so it does not matter which of two
 /// lanes is "own", and every layout gives the same bits.
 namespace k3::cuda {
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "contract/kda_fused_decode.h"
+#include "contract/kda_packed_decode.h"
 #include "cuda/common/cluster.cuh"
 #include "cuda/common/pdl.cuh"
 #include "cuda/common/prefetch.cuh"
@@ -45,11 +46,11 @@ struct DecodeShared {
 
 /// What a role reads that does not wait for the slot.
 struct DecodeInputs {
-  Bf16Quad newest;       ///< of mixed_qkv; role 2: of g
-  ConvWeightQuad conv;   ///< role 2: dt_bias in `bias`
-  Bf16Quad onorm_gate;   ///< role 3
-  float4 onorm_weight;   ///< role 3
-  float beta_logit;      ///< role 2
+  Bf16Quad newest;      ///< of mixed_qkv; role 2: of g
+  ConvWeightQuad conv;  ///< role 2: dt_bias in `bias`
+  Bf16Quad onorm_gate;  ///< role 3
+  float4 onorm_weight;  ///< role 3
+  float beta_logit;     ///< role 2
 };
 
 enum DecodeRole { kQuery = 0, kKey = 1, kDecay = 2, kValue = 3 };
@@ -80,8 +81,7 @@ struct DecodePlace {
 };
 
 template <class Access, class Traits>
-__device__ DecodeInputs load_inputs(const KdaFusedDecodeProblem& p,
-                                    const DecodePlace<Traits>& at) {
+__device__ DecodeInputs load_inputs(const KdaFusedDecodeProblem& p, const DecodePlace<Traits>& at) {
   DecodeInputs in = {};
   if (!at.has_role()) return in;
   const int in_head = at.head * kHeadDim + at.quad();
@@ -99,6 +99,25 @@ __device__ DecodeInputs load_inputs(const KdaFusedDecodeProblem& p,
     in.onorm_gate = Access::load(p.onorm_gate + at.n * p.onorm_gate_stride + in_head);
     in.onorm_weight = Access::load(p.onorm_weight + at.quad());
   }
+  return in;
+}
+
+template <class Access, class Traits>
+__device__ DecodeInputs load_inputs(const KdaPackedDecodeProblem& p,
+                                    const DecodePlace<Traits>& at) {
+  DecodeInputs in = {};
+  if (!at.has_role()) return in;
+  const int in_head = at.head * kHeadDim + at.quad();
+  if (at.warp == kDecay) {
+    in.newest = Access::load(p.g + at.n * p.g_stride + in_head);
+    if (p.dt_bias != nullptr) in.conv.bias = Access::load(p.dt_bias + in_head);
+    in.beta_logit = widen(p.beta[at.n * p.beta_stride + at.head]);
+    return in;
+  }
+  const int channel = at.warp == kValue
+                          ? 2 * p.H * kHeadDim + in_head
+                          : (at.warp * p.H + at.head / (p.HV / p.H)) * kHeadDim + at.quad();
+  in.newest = Access::load(p.mixed_qkv + at.n * p.mixed_qkv_stride + channel);
   return in;
 }
 
@@ -123,7 +142,7 @@ __device__ void store_shifted_window(const KdaFusedDecodeProblem& p, std::int64_
 
 /// Step 2. Fills `shared` and, for roles with a convolution, `x`: window and newest token.
 template <class Traits>
-__device__ void prologue(const KdaFusedDecodeProblem& p, const DecodePlace<Traits>& at,
+__device__ void prologue(const typename Traits::Problem& p, const DecodePlace<Traits>& at,
                          const DecodeInputs& in, DecodeShared<Traits>& shared, std::int64_t slot,
                          ConvQuad& x) {
   if (!at.has_role()) return;
@@ -133,19 +152,23 @@ __device__ void prologue(const KdaFusedDecodeProblem& p, const DecodePlace<Trait
     if (at.lane == 0) shared.beta = sigmoid(in.beta_logit);
     return;
   }
-  const int channel = at.channel(p.H);
-  x.tap[kKdaConvWidth - 1] = in.newest;
-  const float4 y = conv_silu(in.conv, x, p.round_conv);
+  float4 y = widen(in.newest);
+  if constexpr (Traits::kFused) {
+    x.tap[kKdaConvWidth - 1] = in.newest;
+    y = conv_silu(in.conv, x, p.round_conv);
+  }
   if (at.warp == kQuery) {
     shared.q[at.lane] = normalised_query(y, p.scale);
   } else if (at.warp == kKey) {
     shared.k[at.lane] = normalised_key(y);
   } else {
     reinterpret_cast<float4*>(shared.v)[at.lane] = y;
-    if (p.onorm_gate != nullptr)
-      reinterpret_cast<float4*>(shared.gate)[at.lane] =
-          map(widen(in.onorm_gate), sigmoid) * in.onorm_weight;
-    store_shifted_window<typename Traits::Access>(p, slot, channel, x);
+    if constexpr (Traits::kFused) {
+      if (p.onorm_gate != nullptr)
+        reinterpret_cast<float4*>(shared.gate)[at.lane] =
+            map(widen(in.onorm_gate), sigmoid) * in.onorm_weight;
+      store_shifted_window<typename Traits::Access>(p, slot, at.channel(p.H), x);
+    }
   }
 }
 
@@ -157,9 +180,9 @@ __device__ typename Traits::StateT* state_rows(const typename Traits::Problem& p
          std::int64_t{at.head} * kHeadElements + at.first_row() * kHeadDim;
 }
 
-/// Before the wait for the previous grid: asks for everything the CTA will load, the slot's part for
-/// the slot that the index tensor seems to name. A wrong guess costs a little bandwidth and nothing
-/// else.
+/// Before the wait for the previous grid: asks for everything the CTA will load, the slot's part
+/// for the slot that the index tensor seems to name. A wrong guess costs a little bandwidth and
+/// nothing else.
 template <class Traits>
 __device__ void prefetch_all(const typename Traits::Problem& p, const DecodePlace<Traits>& at,
                              std::int64_t slot) {
@@ -211,15 +234,14 @@ __device__ void finish_fused(const KdaFusedDecodeProblem& p, const DecodePlace<T
   const float of_warp = sum_of_squares<Traits>(o);
   float* const squares = &shared.squares[at.rank * Traits::kWarps + at.warp];
   if constexpr (Traits::kHasCluster) {
-    if (at.lane < Traits::kClusterSize)
-      send(squares, &shared.squares_arrived, at.lane, of_warp);
+    if (at.lane < Traits::kClusterSize) send(squares, &shared.squares_arrived, at.lane, of_warp);
     wait(&shared.squares_arrived);
   } else {
     if (at.lane == 0) *squares = of_warp;
     __syncthreads();
   }
-  const float sum = t128_all_lanes<Traits::kNumSquares>(
-      shared.squares[at.lane % Traits::kNumSquares]);
+  const float sum =
+      t128_all_lanes<Traits::kNumSquares>(shared.squares[at.lane % Traits::kNumSquares]);
   const float scale = inverse_rms(sum, p.eps_o);
 #pragma unroll
   for (int b = 0; b < Traits::kBatches; ++b) o[b] = o[b] * scale * shared.gate[row + 4 * b];
@@ -244,22 +266,21 @@ __device__ void load_slot(const typename Traits::Problem& p, const DecodePlace<T
   for (int b = 0; b < Traits::kAhead; ++b)
 #pragma unroll
     for (int r = 0; r < Traits::kBatch; ++r)
-      loads.state[b][r] =
-          Traits::StateAccess::load(rows + (b * Traits::kBatch + r) * kHeadDim);
+      loads.state[b][r] = Traits::StateAccess::load(rows + (b * Traits::kBatch + r) * kHeadDim);
 }
 
 template <class Traits>
-__global__ __launch_bounds__(Traits::kNumThreads) void kda_decode_kernel(
-    const __grid_constant__ typename Traits::Problem p, bool guess_slot) {
+__global__ __launch_bounds__(Traits::kNumThreads) void kda_decode_kernel(const __grid_constant__
+                                                                         typename Traits::Problem p,
+                                                                         bool guess_slot) {
   using StateAccess = typename Traits::StateAccess;
   using State = StateQuad<typename Traits::StateT>;
   constexpr int kBatch = Traits::kBatch;
   constexpr int kAhead = Traits::kAhead;
   __shared__ DecodeShared<Traits> shared;
   const DecodePlace<Traits> at;
-  const auto is_live = [&](std::int64_t slot) {
-    return slot > p.null_index && slot < p.num_slots;
-  };
+  if (at.n >= p.B) return;
+  const auto is_live = [&](std::int64_t slot) { return slot > p.null_index && slot < p.num_slots; };
 
   if constexpr (Traits::kHasCluster)
     if (threadIdx.x == 0) arm(&shared.squares_arrived, sizeof(shared.squares));
@@ -311,7 +332,8 @@ __global__ __launch_bounds__(Traits::kNumThreads) void kda_decode_kernel(
     if (b + kAhead < Traits::kBatches)
 #pragma unroll
       for (int r = 0; r < kBatch; ++r)
-        loads.state[b % kAhead][r] = StateAccess::load(rows + ((b + kAhead) * kBatch + r) * kHeadDim);
+        loads.state[b % kAhead][r] =
+            StateAccess::load(rows + ((b + kAhead) * kBatch + r) * kHeadDim);
     const float u = (shared.v[row + kBatch * b] - t128_scatter<32>(hk, at.lane)) * beta;
     o[b] = fmaf(u, qk, t128_scatter<32>(hq, at.lane));
 #pragma unroll

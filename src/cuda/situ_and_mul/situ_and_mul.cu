@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <limits>
 
+#include "cuda/common/alignment.h"
 #include "cuda/common/error.h"
 #include "cuda/common/launch.h"
 #include "cuda/situ_and_mul/kernel.cuh"
@@ -73,18 +74,14 @@ void run(const SituAndMulProblem& problem, const Target& target) {
       launch_situ_and_mul<kVec>(problem, target.pdl, static_cast<cudaStream_t>(target.stream)));
 }
 
-bool aligned_to_16(const void* pointer) {
-  return reinterpret_cast<std::uintptr_t>(pointer) % 16 == 0;
-}
-
 }  // namespace
 
 const char* situ_and_mul_vec8_refusal(const SituAndMulProblem& problem, const Target&) {
   if (problem.D % 8 != 0) return "D is not a multiple of 8";
   if (problem.input_stride % 8 != 0) return "the row stride of input is not a multiple of 8";
   if (problem.out_stride % 8 != 0) return "the row stride of out is not a multiple of 8";
-  if (!aligned_to_16(problem.input)) return "input is not aligned to 16 bytes";
-  if (!aligned_to_16(problem.out)) return "out is not aligned to 16 bytes";
+  if (!is_aligned(problem.input, 16)) return "input is not aligned to 16 bytes";
+  if (!is_aligned(problem.out, 16)) return "out is not aligned to 16 bytes";
   return nullptr;
 }
 
