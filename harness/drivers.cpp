@@ -6,7 +6,7 @@ namespace k3::harness {
 
 std::span<const Driver* const> drivers() {
   static const Driver* const all[] = {&kda_prefill_driver(), &kda_fused_decode_driver(),
-                                      &situ_and_mul_driver()};
+                                      &kda_verify_driver(), &situ_and_mul_driver()};
   return all;
 }
 

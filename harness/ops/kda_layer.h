@@ -33,6 +33,22 @@ struct DecodeLayer {
 /// Every tensor of the call without the optional conv_bias; out poisoned.
 Bundle decode_layer(const DecodeLayer& layer);
 
+/// What a verified chain leaves behind, beside out and conv_scratch.
+enum class VerifyOutputs { kRings, kSnapshots };
+
+struct VerifyLayer {
+  std::int64_t N = 1;
+  std::int64_t T = 8;  ///< tokens of every request
+  std::int64_t H = 12;
+  std::int64_t slots = 0;             ///< of the pools, and rows of the rings; 0: N
+  std::vector<std::int64_t> indices;  ///< empty: slots from the last one down
+  VerifyOutputs outputs = VerifyOutputs::kRings;
+  std::uint64_t seed = 1;
+};
+
+/// Every tensor of the call without conv_bias, ring_indices and scratch_indices; outputs poisoned.
+Bundle verify_layer(const VerifyLayer& layer);
+
 /// New values for the tensors of a decode call that come with each token.
 void draw_next_token(Random& random, Bundle& decode);
 

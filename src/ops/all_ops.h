@@ -18,6 +18,7 @@ std::span<const OpEntry> all_ops();
 
 extern const OpEntry kda_prefill_entry;
 extern const OpEntry kda_fused_decode_entry;
+extern const OpEntry kda_verify_entry;
 extern const OpEntry situ_and_mul_entry;
 
 }  // namespace k3

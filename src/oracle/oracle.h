@@ -3,6 +3,7 @@
 
 #include "k3/ops/kda_fused_decode.h"
 #include "k3/ops/kda_prefill.h"
+#include "k3/ops/kda_verify.h"
 #include "k3/ops/situ_and_mul.h"
 
 /// Double-precision references, straight from the formulas of the public headers: loops only, host
@@ -12,6 +13,7 @@ namespace k3::oracle {
 
 void kda_prefill(const KdaPrefillArgs& args);
 void kda_fused_decode(const KdaFusedDecodeArgs& args);
+void kda_verify(const KdaVerifyArgs& args);
 void situ_and_mul(const SituAndMulArgs& args);
 
 }  // namespace k3::oracle

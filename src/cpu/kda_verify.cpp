@@ -1,0 +1,219 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// A chain of KDA steps per (request, head), from a slot that stays as it is: first everything that
+// the tokens need (convolutions, norms, decays) and the rings, then the state by blocks of rows,
+// all tokens of a block while it stays in L1. docs/kda_verify.md has the bound and the schedule,
+// kda_step-inl.h the arithmetic.
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "cpu/kda_verify.cpp"
+#include <hwy/foreach_target.h>
+
+#include <hwy/cache_control.h>
+#include <hwy/highway.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+#include "cpu/kda_step-inl.h"
+#include "cpu/kda_verify.h"
+#include "cpu/parallel.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace k3::cpu::HWY_NAMESPACE {
+namespace {
+
+using Problem = KdaVerifyProblem;
+using step::Head;
+using step::kD;
+using step::kRows;
+
+/// Rows of a block: 8 KB of fp32, which L1 holds beside the 3 KB of the token at work, so that
+/// those come from L2 once per 16 rows.
+constexpr int kBlockRows = 16;
+static_assert(kD % kBlockRows == 0 && kBlockRows % kRows == 0);
+
+/// One head of a request, its tokens and where their side outputs go (rows of what is absent are
+/// not used).
+struct Chain {
+  std::int64_t slot;
+  std::int64_t begin;  ///< first token
+  int length;          ///< tokens
+  int h;
+  std::int64_t ring_row;
+  std::int64_t scratch_row;
+};
+
+/// The tokens of a head on the stack of its thread.
+struct Tokens {
+  Head heads[kKdaMaxVerifyTokens];
+  HWY_ALIGN float o[kKdaMaxVerifyTokens][kD];  ///< unnormalised outputs
+};
+
+/// 128 channels of the raw input at position `at` of the chain; -3 .. -1 are the slot's window.
+const bf16* input_at(const Problem& p, const Chain& c, int at, int channel) {
+  if (at >= 0) return p.mixed_qkv + (c.begin + at) * p.mixed_qkv_stride + channel;
+  return p.conv_states + c.slot * p.conv_slot_stride +
+         (at + kKdaConvWidth - 1) * p.conv_tap_stride + channel;
+}
+
+/// Convolution and SiLU of the 128 channels from `channel` on at token t; writes the window that
+/// the token leaves.
+void convolve(const Problem& p, const Chain& c, int t, int channel, float* y) {
+  const bf16* const x[kKdaConvWidth] = {input_at(p, c, t - 3, channel),
+                                        input_at(p, c, t - 2, channel),
+                                        input_at(p, c, t - 1, channel), input_at(p, c, t, channel)};
+  const step::ConvWeights weights = {
+      .tap0 = p.conv_weight + channel,
+      .tap_stride = p.conv_weight_stride,
+      .bias = p.conv_bias != nullptr ? p.conv_bias + channel : nullptr};
+  step::conv_silu(weights, x, p.round_conv, y);
+  if (p.conv_scratch == nullptr) return;
+  bf16* const window = p.conv_scratch + c.scratch_row * p.conv_scratch_row_stride +
+                       t * p.conv_scratch_token_stride + channel;
+  for (int tap = 0; tap < kKdaConvWidth - 1; ++tap)
+    std::memcpy(window + tap * p.conv_scratch_tap_stride, x[tap + 1], kD * sizeof(bf16));
+}
+
+void write_as_bf16(const float* x, bf16* to) {
+  step::for_channels([&](auto d, int i) HWY_ATTR { store_bf16(d, hn::Load(d, x + i), to + i); });
+}
+
+/// Everything that token t needs, and its entries of the rings.
+void prepare(const Problem& p, const Chain& c, int t, Head& head) {
+  convolve(p, c, t, c.h * kD, head.q);
+  convolve(p, c, t, (p.H + c.h) * kD, head.k);
+  convolve(p, c, t, (2 * p.H + c.h) * kD, head.v);
+  const std::int64_t token = c.begin + t;
+  head.beta = step::beta_of(p.beta[token * p.beta_stride + c.h]);
+  const bf16* const g = p.g + token * p.g_stride + c.h * kD;
+  float* log_decay = nullptr;
+  if (p.has_rings) {
+    const std::int64_t at = (std::int64_t{c.h} * p.ring_len + t) * kD;
+    write_as_bf16(head.k, p.ring_k + c.ring_row * p.ring_k_row_stride + at);
+    write_as_bf16(head.v, p.ring_v + c.ring_row * p.ring_v_row_stride + at);
+    const std::int64_t g_at = c.ring_row * p.ring_g_row_stride + at;
+    if (p.ring_g_dtype == DType::kF32)
+      log_decay = static_cast<float*>(p.ring_g) + g_at;
+    else
+      std::memcpy(static_cast<bf16*>(p.ring_g) + g_at, g, kD * sizeof(bf16));
+    p.ring_beta[c.ring_row * p.ring_beta_row_stride + c.h * p.ring_beta_head_stride +
+                t * p.ring_beta_token_stride] = head.beta;
+  }
+  step::normalise(head.q, p.scale);
+  step::normalise(head.k, 1.0F);
+
+  const float* const bias = p.dt_bias != nullptr ? p.dt_bias + c.h * kD : nullptr;
+  const float a = p.A_log != nullptr ? std::exp(p.A_log[c.h]) : 1.0F;
+  if (p.has_lower_bound)
+    step::bounded_decays(g, bias, a, p.lower_bound, head.decay, log_decay);
+  else
+    step::softplus_decays(g, bias, a, head.decay, log_decay);
+  step::finish(head);
+}
+
+template <class StateT>
+HWY_INLINE void prefetch_block(const StateT* rows) {
+  constexpr int kLine = 64 / static_cast<int>(sizeof(StateT));
+  for (int i = 0; i < kBlockRows * kD; i += kLine) hwy::Prefetch(rows + i);
+}
+
+/// One token over the block of rows that begins at `first_row`; the update of the last token's
+/// state is left out where nobody reads it.
+template <class StateT>
+HWY_INLINE void advance(const Head& head, int first_row, bool update, StateT* block, float* o) {
+  for (int row = 0; row < kBlockRows; row += kRows) {
+    StateT* const rows = block + row * kD;
+    const step::RowDots dots = step::row_dots(head, rows);
+    const T128QuadVec u = step::correction(head, dots, first_row + row);
+    hn::Store(step::output(head, dots, u), T128Quad(), o + first_row + row);
+    if (update) step::update_rows(head, u, rows);
+  }
+}
+
+/// The recurrence of all tokens over all 128 rows of the head.
+template <class StateT>
+void recur(const Problem& p, const Chain& c, const StateT* state, Tokens& tokens) {
+  HWY_ALIGN StateT block[kBlockRows * kD];
+  StateT* snapshot = static_cast<StateT*>(p.snapshots);
+  if (snapshot != nullptr)
+    snapshot += c.scratch_row * p.snapshot_row_stride + std::int64_t{c.h} * kD * kD;
+  for (int row = 0; row < kD; row += kBlockRows) {
+    std::memcpy(block, state + row * kD, sizeof(block));
+    if (row + kBlockRows < kD) prefetch_block(state + (row + kBlockRows) * kD);
+    for (int t = 0; t < c.length; ++t) {
+      const bool update = snapshot != nullptr || t + 1 < c.length;
+      advance(tokens.heads[t], row, update, block, tokens.o[t]);
+      if (snapshot != nullptr)
+        std::memcpy(snapshot + t * p.snapshot_token_stride + row * kD, block, sizeof(block));
+    }
+  }
+}
+
+template <class StateT>
+void verify_live(const Problem& p, const Chain& c) {
+  Tokens tokens;
+  const StateT* const state = static_cast<const StateT*>(p.state) + c.slot * p.state_slot_stride +
+                              std::int64_t{c.h} * kD * kD;
+  prefetch_block(state);
+  for (int t = 0; t < c.length; ++t) prepare(p, c, t, tokens.heads[t]);
+  recur(p, c, state, tokens);
+  for (int t = 0; t < c.length; ++t) {
+    const std::int64_t token = c.begin + t;
+    const step::OutputNorm norm = {.gate = p.onorm_gate + token * p.onorm_gate_stride + c.h * kD,
+                                   .weight = p.onorm_weight,
+                                   .eps = p.eps_o};
+    step::write_output(p.round_o, p.onorm_gate != nullptr ? &norm : nullptr, tokens.o[t],
+                       p.out + token * p.out_stride + c.h * kD);
+  }
+}
+
+}  // namespace
+
+/// Head h of request n.
+void verify_head(const Problem& p, int n, int h) {
+  const std::int64_t slot = p.state_indices[n];
+  const Chain chain = {
+      .slot = slot,
+      .begin = p.query_start_loc[n],
+      .length = p.query_start_loc[n + 1] - p.query_start_loc[n],
+      .h = h,
+      .ring_row = p.ring_indices.defined() ? p.ring_indices[n] : slot,
+      .scratch_row = p.scratch_indices.defined() ? p.scratch_indices[n] : std::int64_t{n}};
+  if (chain.length == 0) return;
+  if (!p.is_live(slot)) {
+    for (int t = 0; t < chain.length; ++t)
+      std::fill_n(p.out + (chain.begin + t) * p.out_stride + h * kD, kD, bf16{});
+  } else if (p.state_dtype == DType::kF32) {
+    verify_live<float>(p, chain);
+  } else {
+    verify_live<bf16>(p, chain);
+  }
+}
+
+}  // namespace k3::cpu::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace k3::cpu {
+namespace {
+
+HWY_EXPORT(verify_head);
+
+constexpr double kTokenTime = 6.0;  ///< microseconds of one thread for a token of a head, roughly
+
+}  // namespace
+
+void kda_verify(const KdaVerifyProblem& p, const Target& target) {
+  const auto verify = HWY_DYNAMIC_DISPATCH(verify_head);
+  const std::int64_t tasks = std::int64_t{p.N} * p.H;
+  const int threads =
+      useful_threads(target.threads, kTokenTime * static_cast<double>(tasks * p.max_query_len));
+  parallel_for(tasks, threads, [&](std::int64_t task, int /*thread*/) {
+    verify(p, static_cast<int>(task / p.H), static_cast<int>(task % p.H));
+  });
+}
+
+}  // namespace k3::cpu
+#endif  // HWY_ONCE
