@@ -55,6 +55,14 @@ Bundle decode_layer(const DecodeLayer& layer) {
   return b;
 }
 
+void draw_next_token(Random& random, Bundle& decode) {
+  for (const char* name : {"mixed_qkv", "g", "beta", "onorm_gate"}) {
+    const auto found = decode.tensors.find(name);
+    if (found == decode.tensors.end()) continue;
+    found->second = normal(random, DType::kBF16, found->second.shape());
+  }
+}
+
 Bundle verify_layer(const VerifyLayer& layer) {
   const std::int64_t N = layer.N;
   const std::int64_t T = layer.T;
@@ -79,14 +87,6 @@ Bundle verify_layer(const VerifyLayer& layer) {
     b.tensors["ring_beta"] = poisoned(DType::kF32, {slots, H, T});
   }
   return b;
-}
-
-void draw_next_token(Random& random, Bundle& decode) {
-  for (const char* name : {"mixed_qkv", "g", "beta", "onorm_gate"}) {
-    const auto found = decode.tensors.find(name);
-    if (found == decode.tensors.end()) continue;
-    found->second = normal(random, DType::kBF16, found->second.shape());
-  }
 }
 
 }  // namespace k3::harness

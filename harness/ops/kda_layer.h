@@ -33,6 +33,9 @@ struct DecodeLayer {
 /// Every tensor of the call without the optional conv_bias; out poisoned.
 Bundle decode_layer(const DecodeLayer& layer);
 
+/// New values for the tensors of a decode call that come with each token.
+void draw_next_token(Random& random, Bundle& decode);
+
 /// What a verified chain leaves behind, beside out and conv_scratch.
 enum class VerifyOutputs { kRings, kSnapshots };
 
@@ -48,8 +51,5 @@ struct VerifyLayer {
 
 /// Every tensor of the call without conv_bias, ring_indices and scratch_indices; outputs poisoned.
 Bundle verify_layer(const VerifyLayer& layer);
-
-/// New values for the tensors of a decode call that come with each token.
-void draw_next_token(Random& random, Bundle& decode);
 
 }  // namespace k3::harness

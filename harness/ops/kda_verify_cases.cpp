@@ -4,6 +4,7 @@
 #include <numeric>
 
 #include "harness/inputs.h"
+#include "harness/ops/case_list.h"
 #include "harness/ops/ops.h"
 
 namespace k3::harness {
@@ -100,12 +101,8 @@ void add_side_outputs(Bundle& b, const Options& o, std::int64_t slots, std::int6
 
 /// Rows of tokens that no request owns become NaN, which must not reach any other.
 void spoil_rows(Bundle& b, std::int64_t begin, std::int64_t end) {
-  for (const char* name : {"mixed_qkv", "g", "beta", "onorm_gate"}) {
-    if (!b.tensors.contains(name)) continue;
-    Tensor& t = b.tensors.at(name);
-    const std::int64_t row = t.shape()[1];
-    for (std::int64_t i = begin * row; i < end * row; ++i) t.set(i, std::nan(""));
-  }
+  for (const char* name : {"mixed_qkv", "g", "beta", "onorm_gate"})
+    if (end > begin && b.tensors.contains(name)) fill_rows_with_nan(b, name, begin, end);
 }
 
 Bundle make_bundle(const Options& o, std::uint64_t seed) {
@@ -150,32 +147,6 @@ Bundle make_bundle(const Options& o, std::uint64_t seed) {
   spoil_rows(b, 0, o.before);
   spoil_rows(b, tokens - o.after, tokens);
   return b;
-}
-
-class CaseList {
- public:
-  void add(
-      std::string name, const Options& o, std::function<void(Bundle&)> edit = [](Bundle&) {},
-      bool quick = true) {
-    const auto seed = static_cast<std::uint64_t>(cases_.size()) + 141;
-    cases_.push_back({std::move(name), quick,
-                      [=] {
-                        Bundle b = make_bundle(o, seed);
-                        edit(b);
-                        return b;
-                      },
-                      tolerances(o)});
-  }
-  std::vector<Case> take() { return std::move(cases_); }
-
- private:
-  std::vector<Case> cases_;
-};
-
-template <class Value>
-void set_all(Bundle& b, const char* name, Value value) {
-  Tensor& tensor = b.tensors.at(name);
-  for (std::int64_t i = 0; i < tensor.numel(); ++i) tensor.set(i, value(i));
 }
 
 /// The same values (of outputs: poison) under other strides.
@@ -248,7 +219,7 @@ void strided_indices(Bundle& b) {
   restride(b, "scratch_indices", {2}, 1);
 }
 
-void add_shapes(CaseList& list) {
+void add_shapes(CaseList<Options>& list) {
   const auto shape = [&](std::int64_t N, std::int64_t T, std::int64_t H, Outputs outputs,
                          bool quick = true) {
     const char* const mode = outputs == Outputs::kSnapshots ? "_snapshots" : "";
@@ -269,7 +240,7 @@ void add_shapes(CaseList& list) {
   shape(3, 16, 6, Outputs::kSnapshots, false);
 }
 
-void add_ragged(CaseList& list) {
+void add_ragged(CaseList<Options>& list) {
   list.add("ragged", {.N = 5, .lengths = {4, 0, 1, 3, 4}, .max_query_len = 4});
   list.add(
       "ragged_snapshots",
@@ -285,7 +256,7 @@ void add_ragged(CaseList& list) {
   list.add("tokens_but_no_request", {.N = 0, .after = 4, .max_query_len = 3});
 }
 
-void add_side_outputs_cases(CaseList& list) {
+void add_side_outputs_cases(CaseList<Options>& list) {
   list.add("raw_gate_ring", {.outputs = Outputs::kRingsRawGate});
   list.add("output_only", {.outputs = Outputs::kNone, .scratch = Scratch::kNone});
   list.add("output_and_windows", {.outputs = Outputs::kNone});
@@ -311,7 +282,7 @@ void add_side_outputs_cases(CaseList& list) {
   list.add("one_slot_for_two_requests", {.N = 3, .indices = {2, 4, 2}, .ring_indices = {0, 1, 2}});
 }
 
-void add_options(CaseList& list) {
+void add_options(CaseList<Options>& list) {
   list.add("softplus", {.safe_gate = false});
   list.add("no_bias", {.bias = false});
   list.add("no_a_log", {.a_log = false});
@@ -339,7 +310,7 @@ void add_options(CaseList& list) {
   });
 }
 
-void add_padding(CaseList& list) {
+void add_padding(CaseList<Options>& list) {
   list.add("padding_some", {.N = 4, .indices = {4, -1, 1, -1}});
   list.add("padding_some_snapshots",
            {.N = 4, .indices = {-1, 4, -7, 1}, .outputs = Outputs::kSnapshots});
@@ -365,7 +336,7 @@ void add_padding(CaseList& list) {
            });
 }
 
-void add_strides(CaseList& list) {
+void add_strides(CaseList<Options>& list) {
   list.add("odd_rows", {}, odd_rows);
   list.add("odd_rows_12_heads", {.N = 2, .H = 12}, odd_rows);
   list.add("slot_gap_292", {}, [](Bundle& b) { odd_pools(b, 292); });
@@ -395,7 +366,7 @@ void add_strides(CaseList& list) {
   });
 }
 
-void add_adversarial(CaseList& list) {
+void add_adversarial(CaseList<Options>& list) {
   const auto all = [&](const char* name, const char* tensor, const Options& o, double value) {
     list.add(name, o, [=](Bundle& b) { set_all(b, tensor, [=](std::int64_t) { return value; }); });
   };
@@ -423,25 +394,20 @@ void add_adversarial(CaseList& list) {
            });
   list.add("nan_in_an_unselected_slot", {.N = 2, .slots = 5, .indices = {2, 4}}, [](Bundle& b) {
     for (const char* name : {"state", "conv_states"}) {
-      Tensor& pool = b.tensors.at(name);
-      const std::int64_t slot = pool.numel() / pool.shape()[0];
-      for (std::int64_t i = 3 * slot; i < 4 * slot; ++i) pool.set(i, std::nan(""));
+      fill_rows_with_nan(b, name, 3, 4);
     }
   });
   // NaN from the second token of one request on: neither its first token nor a neighbour sees it.
   for (const Outputs outputs : {Outputs::kRings, Outputs::kSnapshots})
     list.add(outputs == Outputs::kRings ? "nan_in_one_token" : "nan_in_one_token_snapshots",
-             {.N = 3, .outputs = outputs}, [](Bundle& b) {
-               Tensor& x = b.tensors.at("mixed_qkv");
-               const std::int64_t row = x.shape()[1];
-               for (std::int64_t i = 4 * row; i < 5 * row; ++i) x.set(i, std::nan(""));
-             });
+             {.N = 3, .outputs = outputs},
+             [](Bundle& b) { fill_rows_with_nan(b, "mixed_qkv", 4, 5); });
 }
 
 }  // namespace
 
 std::vector<Case> kda_verify_cases() {
-  CaseList list;
+  CaseList<Options> list(make_bundle, tolerances);
   add_shapes(list);
   add_ragged(list);
   add_side_outputs_cases(list);

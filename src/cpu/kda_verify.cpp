@@ -2,7 +2,7 @@
 
 // A chain of KDA steps per (request, head), from a slot that stays as it is: first everything that
 // the tokens need (convolutions, norms, decays) and the rings, then the state by blocks of rows,
-// all tokens of a block while it stays in L1. docs/kda_verify.md has the bound and the schedule,
+// all tokens on each block (kda_chain-inl.h). docs/kda_verify.md has the bound and the schedule,
 // kda_step-inl.h the arithmetic.
 
 #undef HWY_TARGET_INCLUDE
@@ -16,6 +16,7 @@
 #include <cmath>
 #include <cstring>
 
+#include "cpu/kda_chain-inl.h"
 #include "cpu/kda_step-inl.h"
 #include "cpu/kda_verify.h"
 #include "cpu/parallel.h"
@@ -25,14 +26,9 @@ namespace k3::cpu::HWY_NAMESPACE {
 namespace {
 
 using Problem = KdaVerifyProblem;
-using step::Head;
+using step::ChainBlock;
 using step::kD;
 using step::kRows;
-
-/// Rows of a block: 8 KB of fp32, which L1 holds beside the 3 KB of the token at work, so that
-/// those come from L2 once per 16 rows.
-constexpr int kBlockRows = 16;
-static_assert(kD % kBlockRows == 0 && kBlockRows % kRows == 0);
 
 /// One head of a request, its tokens and where their side outputs go (rows of what is absent are
 /// not used).
@@ -45,9 +41,15 @@ struct Chain {
   std::int64_t scratch_row;
 };
 
-/// The tokens of a head on the stack of its thread.
+/// What the rows of a state need of one token.
+struct Token : step::ChainToken {
+  HWY_ALIGN float q_split[kD];  ///< normalised and scaled, as t128_split lays it out
+  float qk;                     ///< dot(k, q)
+};
+
+/// The tokens of a head, on the stack of its thread: 33 KB, of which a block of rows reads all.
 struct Tokens {
-  Head heads[kKdaMaxVerifyTokens];
+  Token at[kKdaMaxVerifyTokens];
   HWY_ALIGN float o[kKdaMaxVerifyTokens][kD];  ///< unnormalised outputs
 };
 
@@ -81,84 +83,119 @@ void write_as_bf16(const float* x, bf16* to) {
 }
 
 /// Everything that token t needs, and its entries of the rings.
-void prepare(const Problem& p, const Chain& c, int t, Head& head) {
-  convolve(p, c, t, c.h * kD, head.q);
-  convolve(p, c, t, (p.H + c.h) * kD, head.k);
-  convolve(p, c, t, (2 * p.H + c.h) * kD, head.v);
-  const std::int64_t token = c.begin + t;
-  head.beta = step::beta_of(p.beta[token * p.beta_stride + c.h]);
-  const bf16* const g = p.g + token * p.g_stride + c.h * kD;
+void prepare(const Problem& p, const Chain& c, int t, Token& token) {
+  HWY_ALIGN float q[kD];
+  HWY_ALIGN float k[kD];
+  HWY_ALIGN float decay[kD];
+  convolve(p, c, t, c.h * kD, q);
+  convolve(p, c, t, (p.H + c.h) * kD, k);
+  convolve(p, c, t, (2 * p.H + c.h) * kD, token.v);
+  const std::int64_t row = c.begin + t;
+  token.beta = step::beta_of(p.beta[row * p.beta_stride + c.h]);
+  const bf16* const g = p.g + row * p.g_stride + c.h * kD;
   float* log_decay = nullptr;
   if (p.has_rings) {
     const std::int64_t at = (std::int64_t{c.h} * p.ring_len + t) * kD;
-    write_as_bf16(head.k, p.ring_k + c.ring_row * p.ring_k_row_stride + at);
-    write_as_bf16(head.v, p.ring_v + c.ring_row * p.ring_v_row_stride + at);
+    write_as_bf16(k, p.ring_k + c.ring_row * p.ring_k_row_stride + at);
+    write_as_bf16(token.v, p.ring_v + c.ring_row * p.ring_v_row_stride + at);
     const std::int64_t g_at = c.ring_row * p.ring_g_row_stride + at;
     if (p.ring_g_dtype == DType::kF32)
       log_decay = static_cast<float*>(p.ring_g) + g_at;
     else
       std::memcpy(static_cast<bf16*>(p.ring_g) + g_at, g, kD * sizeof(bf16));
     p.ring_beta[c.ring_row * p.ring_beta_row_stride + c.h * p.ring_beta_head_stride +
-                t * p.ring_beta_token_stride] = head.beta;
+                t * p.ring_beta_token_stride] = token.beta;
   }
-  step::normalise(head.q, p.scale);
-  step::normalise(head.k, 1.0F);
+  step::normalise(q, p.scale);
+  step::normalise(k, 1.0F);
 
   const float* const bias = p.dt_bias != nullptr ? p.dt_bias + c.h * kD : nullptr;
   const float a = p.A_log != nullptr ? std::exp(p.A_log[c.h]) : 1.0F;
   if (p.has_lower_bound)
-    step::bounded_decays(g, bias, a, p.lower_bound, head.decay, log_decay);
+    step::bounded_decays(g, bias, a, p.lower_bound, decay, log_decay);
   else
-    step::softplus_decays(g, bias, a, head.decay, log_decay);
-  step::finish(head);
+    step::softplus_decays(g, bias, a, decay, log_decay);
+  t128_split(q, token.q_split);
+  t128_split(k, token.k_split);
+  t128_split(decay, token.decay_split);
+  token.qk = t128_dot(k, q);
 }
 
-template <class StateT>
-HWY_INLINE void prefetch_block(const StateT* rows) {
-  constexpr int kLine = 64 / static_cast<int>(sizeof(StateT));
-  for (int i = 0; i < kBlockRows * kD; i += kLine) hwy::Prefetch(rows + i);
-}
-
-/// One token over the block of rows that begins at `first_row`; the update of the last token's
-/// state is left out where nobody reads it.
-template <class StateT>
-HWY_INLINE void advance(const Head& head, int first_row, bool update, StateT* block, float* o) {
-  for (int row = 0; row < kBlockRows; row += kRows) {
-    StateT* const rows = block + row * kD;
-    const step::RowDots dots = step::row_dots(head, rows);
-    const T128QuadVec u = step::correction(head, dots, first_row + row);
-    hn::Store(step::output(head, dots, u), T128Quad(), o + first_row + row);
-    if (update) step::update_rows(head, u, rows);
-  }
-}
-
-/// The recurrence of all tokens over all 128 rows of the head.
-template <class StateT>
-void recur(const Problem& p, const Chain& c, const StateT* state, Tokens& tokens) {
-  HWY_ALIGN StateT block[kBlockRows * kD];
-  StateT* snapshot = static_cast<StateT*>(p.snapshots);
-  if (snapshot != nullptr)
-    snapshot += c.scratch_row * p.snapshot_row_stride + std::int64_t{c.h} * kD * kD;
-  for (int row = 0; row < kD; row += kBlockRows) {
-    std::memcpy(block, state + row * kD, sizeof(block));
-    if (row + kBlockRows < kD) prefetch_block(state + (row + kBlockRows) * kD);
-    for (int t = 0; t < c.length; ++t) {
-      const bool update = snapshot != nullptr || t + 1 < c.length;
-      advance(tokens.heads[t], row, update, block, tokens.o[t]);
-      if (snapshot != nullptr)
-        std::memcpy(snapshot + t * p.snapshot_token_stride + row * kD, block, sizeof(block));
+/// `step::take` with the token's output: for rows [row, row + kRows) of the head, given by
+/// `state(r, i)`.
+template <class State>
+HWY_INLINE void take(const Token& token, int row, const State& state, ChainBlock& block, float* o) {
+  T128Vec k_sums[kRows][kT128Vectors];
+  T128Vec q_sums[kRows][kT128Vectors];
+  for (std::size_t i = 0; i < kT128Vectors; ++i) {
+    for (int r = 0; r < kRows; ++r) {
+      const T128Elements decayed = t128_mul(state(r, i), t128_load_split(token.decay_split, i));
+      t128_store_split(decayed, i, block.decayed + r * kD);
+      k_sums[r][i] = t128_group_sums(decayed, t128_load_split(token.k_split, i));
+      q_sums[r][i] = t128_group_sums(decayed, t128_load_split(token.q_split, i));
     }
   }
+  const T128Quad d;
+  const auto finish = [](const T128Vec(&sums)[kRows][kT128Vectors]) HWY_ATTR {
+    return t128_finish(
+        {t128_blocks(sums[0]), t128_blocks(sums[1]), t128_blocks(sums[2]), t128_blocks(sums[3])});
+  };
+  const auto u =
+      hn::Mul(hn::Sub(hn::Load(d, token.v + row), finish(k_sums)), hn::Set(d, token.beta));
+  hn::Store(u, d, block.u);
+  hn::Store(hn::MulAdd(u, hn::Set(d, token.qk), finish(q_sums)), d, o + row);
 }
+static_assert(kRows == 4);
+
+/// All tokens over rows [row, row + kRows) of the head. `snapshot`: the same rows after the first
+/// token, or null.
+template <class StateT>
+HWY_INLINE void verify_rows(const Chain& c, const StateT* rows, int row, StateT* snapshot,
+                            std::int64_t snapshot_stride, Tokens& tokens) {
+  ChainBlock block;
+  take(
+      tokens.at[0], row, [&](int r, std::size_t i) HWY_ATTR { return t128_load(rows + r * kD, i); },
+      block, tokens.o[0]);
+  for (int t = 1; t < c.length; ++t) {
+    const Token& before = tokens.at[t - 1];
+    if (snapshot != nullptr)
+      step::store_updated(before, block, snapshot + (t - 1) * snapshot_stride);
+    take(
+        tokens.at[t], row,
+        [&](int r, std::size_t i)
+            HWY_ATTR { return step::kept<StateT>(step::updated(before, block, r, i)); },
+        block, tokens.o[t]);
+  }
+  if (snapshot != nullptr)
+    step::store_updated(tokens.at[c.length - 1], block,
+                        snapshot + (c.length - 1) * snapshot_stride);
+}
+
+/// Requests rows from memory.
+template <class StateT>
+HWY_INLINE void prefetch_rows(const StateT* rows, int count) {
+  constexpr int kLine = 64 / static_cast<int>(sizeof(StateT));
+  for (int i = 0; i < count * kD; i += kLine) hwy::Prefetch(rows + i);
+}
+
+/// Rows between a prefetch and its use: a chain of one token would outrun fewer.
+constexpr int kAhead = 16;
 
 template <class StateT>
 void verify_live(const Problem& p, const Chain& c) {
   Tokens tokens;
   const StateT* const state = static_cast<const StateT*>(p.state) + c.slot * p.state_slot_stride +
                               std::int64_t{c.h} * kD * kD;
-  prefetch_block(state);
-  for (int t = 0; t < c.length; ++t) prepare(p, c, t, tokens.heads[t]);
-  recur(p, c, state, tokens);
+  prefetch_rows(state, kAhead);
+  for (int t = 0; t < c.length; ++t) prepare(p, c, t, tokens.at[t]);
+  StateT* snapshot = static_cast<StateT*>(p.snapshots);
+  if (snapshot != nullptr)
+    snapshot += c.scratch_row * p.snapshot_row_stride + std::int64_t{c.h} * kD * kD;
+  for (int row = 0; row < kD; row += kRows) {
+    if (row + kAhead < kD) prefetch_rows(state + (row + kAhead) * kD, kRows);
+    verify_rows(c, state + row * kD, row, snapshot != nullptr ? snapshot + row * kD : nullptr,
+                p.snapshot_token_stride, tokens);
+  }
   for (int t = 0; t < c.length; ++t) {
     const std::int64_t token = c.begin + t;
     const step::OutputNorm norm = {.gate = p.onorm_gate + token * p.onorm_gate_stride + c.h * kD,

@@ -64,25 +64,46 @@ struct T128Elements {
 HWY_INLINE T128Vec t128_load_vector(const float* from) { return hn::LoadU(T128Tag(), from); }
 HWY_INLINE T128Vec t128_load_vector(const bf16* from) { return load_bf16(T128Tag(), from); }
 
-/// The `index`-th (< kT128Vectors) elements of 128 at `from`.
-template <class T>
-HWY_INLINE T128Elements t128_load(const T* from, std::size_t index) {
+/// A 4 x 4 transposition within each 128-bit block; its own inverse.
+HWY_INLINE T128Elements t128_transpose(const T128Elements& x) {
   const T128Tag d;
   const hn::Repartition<double, T128Tag> pairs;
-  const std::size_t lanes = hn::Lanes(d);
-  from += index * lanes / 8 * 32 + index * lanes % 8;
-  const auto a = t128_load_vector(from);
-  const auto b = t128_load_vector(from + 8);
-  const auto c = t128_load_vector(from + 16);
-  const auto e = t128_load_vector(from + 24);
-  const auto ab01 = hn::BitCast(pairs, hn::InterleaveLower(d, a, b));
-  const auto ab23 = hn::BitCast(pairs, hn::InterleaveUpper(d, a, b));
-  const auto ce01 = hn::BitCast(pairs, hn::InterleaveLower(d, c, e));
-  const auto ce23 = hn::BitCast(pairs, hn::InterleaveUpper(d, c, e));
+  const auto ab01 = hn::BitCast(pairs, hn::InterleaveLower(d, x.e0, x.e1));
+  const auto ab23 = hn::BitCast(pairs, hn::InterleaveUpper(d, x.e0, x.e1));
+  const auto ce01 = hn::BitCast(pairs, hn::InterleaveLower(d, x.e2, x.e3));
+  const auto ce23 = hn::BitCast(pairs, hn::InterleaveUpper(d, x.e2, x.e3));
   return {hn::BitCast(d, hn::InterleaveLower(pairs, ab01, ce01)),
           hn::BitCast(d, hn::InterleaveUpper(pairs, ab01, ce01)),
           hn::BitCast(d, hn::InterleaveLower(pairs, ab23, ce23)),
           hn::BitCast(d, hn::InterleaveUpper(pairs, ab23, ce23))};
+}
+
+/// Where the `index`-th (< kT128Vectors) elements of 128 begin: four vectors, 8 elements apart.
+HWY_INLINE std::size_t t128_offset(std::size_t index) {
+  const std::size_t lanes = hn::Lanes(T128Tag());
+  return index * lanes / 8 * 32 + index * lanes % 8;
+}
+
+/// The `index`-th elements of 128 at `from`.
+template <class T>
+HWY_INLINE T128Elements t128_load(const T* from, std::size_t index) {
+  from += t128_offset(index);
+  return t128_transpose({t128_load_vector(from), t128_load_vector(from + 8),
+                         t128_load_vector(from + 16), t128_load_vector(from + 24)});
+}
+
+HWY_INLINE void t128_store_vector(T128Vec x, float* to) { hn::StoreU(x, T128Tag(), to); }
+HWY_INLINE void t128_store_vector(T128Vec x, bf16* to) { store_bf16(T128Tag(), x, to); }
+
+/// Puts them back in their natural order.
+template <class T>
+HWY_INLINE void t128_store(const T128Elements& x, std::size_t index, T* to) {
+  const T128Elements natural = t128_transpose(x);
+  to += t128_offset(index);
+  t128_store_vector(natural.e0, to);
+  t128_store_vector(natural.e1, to + 8);
+  t128_store_vector(natural.e2, to + 16);
+  t128_store_vector(natural.e3, to + 24);
 }
 
 /// The same of 128 elements that `t128_split` has transposed.
@@ -94,22 +115,29 @@ HWY_INLINE T128Elements t128_load_split(const float* split, std::size_t index) {
           hn::LoadU(d, split + 3 * lanes)};
 }
 
-/// Transposes 128 elements once, for use against many rows.
-HWY_INLINE void t128_split(const float* from, float* split) {
+HWY_INLINE void t128_store_split(const T128Elements& x, std::size_t index, float* split) {
   const T128Tag d;
   const std::size_t lanes = hn::Lanes(d);
-  for (std::size_t i = 0; i < kT128Vectors; ++i) {
-    const T128Elements x = t128_load(from, i);
-    float* const to = split + i * 4 * lanes;
-    hn::StoreU(x.e0, d, to);
-    hn::StoreU(x.e1, d, to + lanes);
-    hn::StoreU(x.e2, d, to + 2 * lanes);
-    hn::StoreU(x.e3, d, to + 3 * lanes);
-  }
+  split += index * 4 * lanes;
+  hn::StoreU(x.e0, d, split);
+  hn::StoreU(x.e1, d, split + lanes);
+  hn::StoreU(x.e2, d, split + 2 * lanes);
+  hn::StoreU(x.e3, d, split + 3 * lanes);
+}
+
+/// Transposes 128 elements once, for use against many rows.
+HWY_INLINE void t128_split(const float* from, float* split) {
+  for (std::size_t i = 0; i < kT128Vectors; ++i) t128_store_split(t128_load(from, i), i, split);
 }
 
 HWY_INLINE T128Elements t128_mul(const T128Elements& x, const T128Elements& y) {
   return {hn::Mul(x.e0, y.e0), hn::Mul(x.e1, y.e1), hn::Mul(x.e2, y.e2), hn::Mul(x.e3, y.e3)};
+}
+
+/// x y + z.
+HWY_INLINE T128Elements t128_mul_add(const T128Elements& x, T128Vec y, const T128Elements& z) {
+  return {hn::MulAdd(x.e0, y, z.e0), hn::MulAdd(x.e1, y, z.e1), hn::MulAdd(x.e2, y, z.e2),
+          hn::MulAdd(x.e3, y, z.e3)};
 }
 
 /// Step 1: one group sum per lane.
