@@ -6,8 +6,9 @@ namespace k3::harness {
 
 std::span<const Driver* const> drivers() {
   static const Driver* const all[] = {&kda_prefill_driver(),       &kda_fused_decode_driver(),
-                                      &kda_packed_decode_driver(), &kda_replay_commit_driver(),
-                                      &kda_output_norm_driver(),   &situ_and_mul_driver()};
+                                      &kda_packed_decode_driver(), &kda_verify_driver(),
+                                      &kda_replay_commit_driver(), &kda_output_norm_driver(),
+                                      &situ_and_mul_driver()};
   return all;
 }
 

@@ -111,4 +111,30 @@ void draw_next_token(Random& random, Bundle& decode) {
   }
 }
 
+Bundle verify_layer(const VerifyLayer& layer) {
+  const std::int64_t N = layer.N;
+  const std::int64_t T = layer.T;
+  const std::int64_t H = layer.H;
+  const std::int64_t slots = layer.slots > 0 ? layer.slots : N;
+  std::vector<std::int64_t> indices = layer.indices;
+  std::vector<std::int64_t> starts = {0};
+  for (std::int64_t n = 0; n < N; ++n) {
+    starts.push_back((n + 1) * T);
+    if (layer.indices.empty()) indices.push_back(slots - 1 - n);
+  }
+  Bundle b =
+      decode_layer({.B = N * T, .H = H, .slots = slots, .indices = indices, .seed = layer.seed});
+  b.tensors["query_start_loc"] = integers(DType::kI32, starts);
+  b.tensors["conv_scratch"] = poisoned(DType::kBF16, {N, T, 3, 3 * H * kD});
+  if (layer.outputs == VerifyOutputs::kSnapshots) {
+    b.tensors["snapshots"] = poisoned(DType::kF32, {N, T, H, kD, kD});
+  } else {
+    b.tensors["ring_k"] = poisoned(DType::kBF16, {slots, H, T, kD});
+    b.tensors["ring_v"] = poisoned(DType::kBF16, {slots, H, T, kD});
+    b.tensors["ring_g"] = poisoned(DType::kF32, {slots, H, T, kD});
+    b.tensors["ring_beta"] = poisoned(DType::kF32, {slots, H, T});
+  }
+  return b;
+}
+
 }  // namespace k3::harness

@@ -55,4 +55,20 @@ std::vector<std::int64_t> shuffled_slots(std::int64_t B);
 /// New values for the tensors of a decode call that come with each token.
 void draw_next_token(Random& random, Bundle& decode);
 
+/// What a verified chain leaves behind, beside out and conv_scratch.
+enum class VerifyOutputs { kRings, kSnapshots };
+
+struct VerifyLayer {
+  std::int64_t N = 1;
+  std::int64_t T = 8;  ///< tokens of every request
+  std::int64_t H = 12;
+  std::int64_t slots = 0;             ///< of the pools, and rows of the rings; 0: N
+  std::vector<std::int64_t> indices;  ///< empty: slots from the last one down
+  VerifyOutputs outputs = VerifyOutputs::kRings;
+  std::uint64_t seed = 1;
+};
+
+/// Every tensor of the call without conv_bias, ring_indices and scratch_indices; outputs poisoned.
+Bundle verify_layer(const VerifyLayer& layer);
+
 }  // namespace k3::harness

@@ -11,12 +11,14 @@ const Driver& kda_fused_decode_driver();
 const Driver& kda_packed_decode_driver();
 const Driver& kda_replay_commit_driver();
 const Driver& kda_output_norm_driver();
+const Driver& kda_verify_driver();
 const Driver& situ_and_mul_driver();
 
 std::vector<Case> kda_prefill_cases();
 std::vector<Case> kda_fused_decode_cases();
 std::vector<Case> kda_packed_decode_cases();
 std::vector<Case> kda_replay_commit_cases();
+std::vector<Case> kda_verify_cases();
 std::vector<Case> situ_and_mul_cases();
 
 }  // namespace k3::harness

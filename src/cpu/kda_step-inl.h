@@ -103,30 +103,35 @@ HWY_INLINE void normalise(float* x, float scale) {
   });
 }
 
-/// decay = exp(gate(g + bias)); `gate` maps a vector to log decays <= 0; `bias` may be null.
+/// decay = exp(gate(g + bias)); `gate` maps a vector to log decays <= 0, which also go to
+/// `log_decay` where that is not null; `bias` may be null.
 template <class Gate>
-HWY_INLINE void decays(const bf16* g, const float* bias, const Gate& gate, float* decay) {
+HWY_INLINE void decays(const bf16* g, const float* bias, const Gate& gate, float* decay,
+                       float* log_decay) {
   for_channels([&](auto d, int i) HWY_ATTR {
     auto x = load_bf16(d, g + i);
     if (bias != nullptr) x = hn::Add(x, hn::LoadU(d, bias + i));
-    hn::Store(exp_nonpositive(d, gate(d, x)), d, decay + i);
+    const auto log = gate(d, x);
+    if (log_decay != nullptr) hn::StoreU(log, d, log_decay + i);
+    hn::Store(exp_nonpositive(d, log), d, decay + i);
   });
 }
 
 /// The safe gate, lower_bound * sigmoid(a x).
 HWY_INLINE void bounded_decays(const bf16* g, const float* bias, float a, float lower_bound,
-                               float* decay) {
+                               float* decay, float* log_decay = nullptr) {
   const auto gate = [=](auto d, auto x) HWY_ATTR {
     return hn::Mul(hn::Set(d, lower_bound), sigmoid(d, hn::Mul(hn::Set(d, a), x)));
   };
-  decays(g, bias, gate, decay);
+  decays(g, bias, gate, decay, log_decay);
 }
 
 /// -a * softplus(x).
-HWY_INLINE void softplus_decays(const bf16* g, const float* bias, float a, float* decay) {
+HWY_INLINE void softplus_decays(const bf16* g, const float* bias, float a, float* decay,
+                                float* log_decay = nullptr) {
   const auto gate = [=](auto d, auto x)
                         HWY_ATTR { return hn::Mul(hn::Set(d, -a), softplus(d, x)); };
-  decays(g, bias, gate, decay);
+  decays(g, bias, gate, decay, log_decay);
 }
 
 /// The gate of a problem with or without a lower bound.

@@ -21,6 +21,7 @@ extern const OpEntry kda_fused_decode_entry;
 extern const OpEntry kda_packed_decode_entry;
 extern const OpEntry kda_replay_commit_entry;
 extern const OpEntry kda_output_norm_entry;
+extern const OpEntry kda_verify_entry;
 extern const OpEntry situ_and_mul_entry;
 
 }  // namespace k3

@@ -6,6 +6,7 @@
 #include "k3/ops/kda_packed_decode.h"
 #include "k3/ops/kda_prefill.h"
 #include "k3/ops/kda_replay_commit.h"
+#include "k3/ops/kda_verify.h"
 #include "k3/ops/situ_and_mul.h"
 
 /// Double-precision references, straight from the formulas of the public headers: loops only, host
@@ -18,6 +19,7 @@ void kda_fused_decode(const KdaFusedDecodeArgs& args);
 void kda_packed_decode(const KdaPackedDecodeArgs& args);
 void kda_replay_commit(const KdaReplayCommitArgs& args);
 void kda_output_norm(const KdaOutputNormArgs& args);
+void kda_verify(const KdaVerifyArgs& args);
 void situ_and_mul(const SituAndMulArgs& args);
 
 }  // namespace k3::oracle

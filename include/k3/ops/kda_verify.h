@@ -31,8 +31,9 @@ inline constexpr int kKdaMaxVerifyTokens = 16;
 ///   conv_scratch[c, t, w]  = tap w, oldest first, of the window after token t
 ///   snapshots[c, t, h]     = the state after token t
 /// with r = ring_indices[n] (state_indices[n] where absent) and c = scratch_indices[n] (n where
-/// absent). The four rings come together; with snapshots there are none. With round_conv = f32 the
-/// rings hold rounded values and a replay is no longer exact.
+/// absent; conv_scratch and snapshots then have at least N rows). The four rings come together;
+/// with snapshots there are none. With round_conv = f32 the rings hold rounded values and a replay
+/// is no longer exact.
 ///
 /// A request with state_indices[n] <= null_index is padding: its rows of out are zeros and it
 /// writes nothing else. Rows of out that belong to no request, scratch rows that no request names
@@ -42,9 +43,9 @@ inline constexpr int kKdaMaxVerifyTokens = 16;
 /// ring index outside its rows writes nothing there, and query_start_loc is clamped to the tokens
 /// and to max_query_len. No two live requests may share a scratch or ring row.
 ///
-/// Strides: unit along the last axis of every tensor (ring_beta: any); state, snapshots and rings
-/// are dense from their head axis on; all other strides are free. conv_scratch may have equal
-/// strides for its token and tap axes: T + 2 rows then hold every window once. No tensor needs more
+/// Strides: unit along the last axis of every tensor; state, snapshots and rings are dense from
+/// their head axis on, but ring_beta's strides and all others are free. conv_scratch may have equal
+/// strides for its token and tap axes: Ts + 2 taps then hold every window once. No tensor needs more
 /// alignment than its element. Written tensors must not overlap each other or an input.
 struct KdaVerifyArgs {
   ConstTensorView mixed_qkv;        ///< [tokens, 3*H*128] bf16, raw projections, q then k then v

@@ -1,0 +1,256 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// A chain of KDA steps per (request, head), from a slot that stays as it is: first everything that
+// the tokens need (convolutions, norms, decays) and the rings, then the state by blocks of rows,
+// all tokens on each block (kda_verify_chain-inl.h). docs/kda_verify.md has the bound and the
+// schedule, kda_step-inl.h the arithmetic.
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "cpu/kda_verify.cpp"
+#include <hwy/foreach_target.h>
+
+#include <hwy/cache_control.h>
+#include <hwy/highway.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+#include "cpu/kda_step-inl.h"
+#include "cpu/kda_verify.h"
+#include "cpu/kda_verify_chain-inl.h"
+#include "cpu/parallel.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace k3::cpu::HWY_NAMESPACE {
+namespace {
+
+using Problem = KdaVerifyProblem;
+using step::ChainBlock;
+using step::kD;
+using step::kRows;
+
+/// One head of a request, its tokens and where their side outputs go (rows of what is absent are
+/// not used).
+struct Chain {
+  std::int64_t slot;
+  std::int64_t begin;  ///< first token
+  int length;          ///< tokens
+  int h;
+  std::int64_t ring_row;
+  std::int64_t scratch_row;
+};
+
+/// What the rows of a state need of one token.
+struct Token : step::ChainToken {
+  HWY_ALIGN float q_split[kD];  ///< normalised and scaled, as t128_split lays it out
+  float qk;                     ///< dot(k, q)
+};
+
+/// The tokens of a head, on the stack of its thread: 33 KB, of which a block of rows reads all.
+struct Tokens {
+  Token at[kKdaMaxVerifyTokens];
+  HWY_ALIGN float o[kKdaMaxVerifyTokens][kD];  ///< unnormalised outputs
+};
+
+/// 128 channels of the raw input at position `at` of the chain; -3 .. -1 are the slot's window.
+const bf16* input_at(const Problem& p, const Chain& c, int at, int channel) {
+  if (at >= 0) return p.mixed_qkv + (c.begin + at) * p.mixed_qkv_stride + channel;
+  return p.conv_states + c.slot * p.conv_slot_stride +
+         (at + kKdaConvWidth - 1) * p.conv_tap_stride + channel;
+}
+
+/// Convolution and SiLU of the 128 channels from `channel` on at token t; writes the window that
+/// the token leaves.
+void convolve(const Problem& p, const Chain& c, int t, int channel, float* y) {
+  const bf16* const x[kKdaConvWidth] = {input_at(p, c, t - 3, channel),
+                                        input_at(p, c, t - 2, channel),
+                                        input_at(p, c, t - 1, channel), input_at(p, c, t, channel)};
+  const step::ConvWeights weights = {
+      .tap0 = p.conv_weight + channel,
+      .tap_stride = p.conv_weight_stride,
+      .bias = p.conv_bias != nullptr ? p.conv_bias + channel : nullptr};
+  step::conv_silu(weights, x, p.round_conv, y);
+  if (p.conv_scratch == nullptr) return;
+  bf16* const window = p.conv_scratch + c.scratch_row * p.conv_scratch_row_stride +
+                       t * p.conv_scratch_token_stride + channel;
+  for (int tap = 0; tap < kKdaConvWidth - 1; ++tap)
+    std::memcpy(window + tap * p.conv_scratch_tap_stride, x[tap + 1], kD * sizeof(bf16));
+}
+
+void write_as_bf16(const float* x, bf16* to) {
+  step::for_channels([&](auto d, int i) HWY_ATTR { store_bf16(d, hn::Load(d, x + i), to + i); });
+}
+
+/// Everything that token t needs, and its entries of the rings.
+void prepare(const Problem& p, const Chain& c, int t, Token& token) {
+  HWY_ALIGN float q[kD];
+  HWY_ALIGN float k[kD];
+  HWY_ALIGN float decay[kD];
+  convolve(p, c, t, c.h * kD, q);
+  convolve(p, c, t, (p.H + c.h) * kD, k);
+  convolve(p, c, t, (2 * p.H + c.h) * kD, token.v);
+  const std::int64_t row = c.begin + t;
+  token.beta = step::beta_of(p.beta[row * p.beta_stride + c.h]);
+  const bf16* const g = p.g + row * p.g_stride + c.h * kD;
+  float* log_decay = nullptr;
+  if (p.has_rings) {
+    const std::int64_t at = (std::int64_t{c.h} * p.ring_len + t) * kD;
+    write_as_bf16(k, p.ring_k + c.ring_row * p.ring_k_row_stride + at);
+    write_as_bf16(token.v, p.ring_v + c.ring_row * p.ring_v_row_stride + at);
+    const std::int64_t g_at = c.ring_row * p.ring_g_row_stride + at;
+    if (p.ring_g_dtype == DType::kF32)
+      log_decay = static_cast<float*>(p.ring_g) + g_at;
+    else
+      std::memcpy(static_cast<bf16*>(p.ring_g) + g_at, g, kD * sizeof(bf16));
+    p.ring_beta[c.ring_row * p.ring_beta_row_stride + c.h * p.ring_beta_head_stride +
+                t * p.ring_beta_token_stride] = token.beta;
+  }
+  step::normalise(q, p.scale);
+  step::normalise(k, 1.0F);
+
+  const float* const bias = p.dt_bias != nullptr ? p.dt_bias + c.h * kD : nullptr;
+  const float a = p.A_log != nullptr ? std::exp(p.A_log[c.h]) : 1.0F;
+  if (p.has_lower_bound)
+    step::bounded_decays(g, bias, a, p.lower_bound, decay, log_decay);
+  else
+    step::softplus_decays(g, bias, a, decay, log_decay);
+  t128_split(q, token.q_split);
+  t128_split(k, token.k_split);
+  t128_split(decay, token.decay_split);
+  token.qk = t128_dot(k, q);
+}
+
+/// `step::take` with the token's output: for rows [row, row + kRows) of the head, given by
+/// `state(r, i)`.
+template <class State>
+HWY_INLINE void take(const Token& token, int row, const State& state, ChainBlock& block, float* o) {
+  T128Vec k_sums[kRows][kT128Vectors];
+  T128Vec q_sums[kRows][kT128Vectors];
+  for (std::size_t i = 0; i < kT128Vectors; ++i) {
+    for (int r = 0; r < kRows; ++r) {
+      const T128Elements decayed = t128_mul(state(r, i), t128_load_split(token.decay_split, i));
+      t128_store_split(decayed, i, block.decayed + r * kD);
+      k_sums[r][i] = t128_group_sums(decayed, t128_load_split(token.k_split, i));
+      q_sums[r][i] = t128_group_sums(decayed, t128_load_split(token.q_split, i));
+    }
+  }
+  const T128Quad d;
+  const auto finish = [](const T128Vec(&sums)[kRows][kT128Vectors]) HWY_ATTR {
+    return t128_finish(
+        {t128_blocks(sums[0]), t128_blocks(sums[1]), t128_blocks(sums[2]), t128_blocks(sums[3])});
+  };
+  const auto u =
+      hn::Mul(hn::Sub(hn::Load(d, token.v + row), finish(k_sums)), hn::Set(d, token.beta));
+  hn::Store(u, d, block.u);
+  hn::Store(hn::MulAdd(u, hn::Set(d, token.qk), finish(q_sums)), d, o + row);
+}
+static_assert(kRows == 4);
+
+/// All tokens over rows [row, row + kRows) of the head. `snapshot`: the same rows after the first
+/// token, or null.
+template <class StateT>
+HWY_INLINE void verify_rows(const Chain& c, const StateT* rows, int row, StateT* snapshot,
+                            std::int64_t snapshot_stride, Tokens& tokens) {
+  ChainBlock block;
+  take(
+      tokens.at[0], row, [&](int r, std::size_t i) HWY_ATTR { return t128_load(rows + r * kD, i); },
+      block, tokens.o[0]);
+  for (int t = 1; t < c.length; ++t) {
+    const Token& before = tokens.at[t - 1];
+    if (snapshot != nullptr)
+      step::store_updated(before, block, snapshot + (t - 1) * snapshot_stride);
+    take(
+        tokens.at[t], row,
+        [&](int r, std::size_t i)
+            HWY_ATTR { return step::kept<StateT>(step::updated(before, block, r, i)); },
+        block, tokens.o[t]);
+  }
+  if (snapshot != nullptr)
+    step::store_updated(tokens.at[c.length - 1], block,
+                        snapshot + (c.length - 1) * snapshot_stride);
+}
+
+/// Requests rows from memory.
+template <class StateT>
+HWY_INLINE void prefetch_rows(const StateT* rows, int count) {
+  constexpr int kLine = 64 / static_cast<int>(sizeof(StateT));
+  for (int i = 0; i < count * kD; i += kLine) hwy::Prefetch(rows + i);
+}
+
+/// Rows between a prefetch and its use: a chain of one token would outrun fewer.
+constexpr int kAhead = 16;
+
+template <class StateT>
+void verify_live(const Problem& p, const Chain& c) {
+  Tokens tokens;
+  const StateT* const state = static_cast<const StateT*>(p.state) + c.slot * p.state_slot_stride +
+                              std::int64_t{c.h} * kD * kD;
+  prefetch_rows(state, kAhead);
+  for (int t = 0; t < c.length; ++t) prepare(p, c, t, tokens.at[t]);
+  StateT* snapshot = static_cast<StateT*>(p.snapshots);
+  if (snapshot != nullptr)
+    snapshot += c.scratch_row * p.snapshot_row_stride + std::int64_t{c.h} * kD * kD;
+  for (int row = 0; row < kD; row += kRows) {
+    if (row + kAhead < kD) prefetch_rows(state + (row + kAhead) * kD, kRows);
+    verify_rows(c, state + row * kD, row, snapshot != nullptr ? snapshot + row * kD : nullptr,
+                p.snapshot_token_stride, tokens);
+  }
+  for (int t = 0; t < c.length; ++t) {
+    const std::int64_t token = c.begin + t;
+    const step::OutputNorm norm = {.gate = p.onorm_gate + token * p.onorm_gate_stride + c.h * kD,
+                                   .weight = p.onorm_weight,
+                                   .eps = p.eps_o};
+    step::write_output(p.round_o, p.onorm_gate != nullptr ? &norm : nullptr, tokens.o[t],
+                       p.out + token * p.out_stride + c.h * kD);
+  }
+}
+
+}  // namespace
+
+/// Head h of request n.
+void verify_head(const Problem& p, int n, int h) {
+  const std::int64_t slot = p.state_indices[n];
+  const Chain chain = {
+      .slot = slot,
+      .begin = p.query_start_loc[n],
+      .length = p.query_start_loc[n + 1] - p.query_start_loc[n],
+      .h = h,
+      .ring_row = p.ring_indices.defined() ? p.ring_indices[n] : slot,
+      .scratch_row = p.scratch_indices.defined() ? p.scratch_indices[n] : std::int64_t{n}};
+  if (chain.length == 0) return;
+  if (!p.is_live(slot)) {
+    for (int t = 0; t < chain.length; ++t)
+      std::fill_n(p.out + (chain.begin + t) * p.out_stride + h * kD, kD, bf16{});
+  } else if (p.state_dtype == DType::kF32) {
+    verify_live<float>(p, chain);
+  } else {
+    verify_live<bf16>(p, chain);
+  }
+}
+
+}  // namespace k3::cpu::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace k3::cpu {
+namespace {
+
+HWY_EXPORT(verify_head);
+
+constexpr double kTokenTime = 6.0;  ///< microseconds of one thread for a token of a head, roughly
+
+}  // namespace
+
+void kda_verify(const KdaVerifyProblem& p, const Target& target) {
+  const auto verify = HWY_DYNAMIC_DISPATCH(verify_head);
+  const std::int64_t tasks = std::int64_t{p.N} * p.H;
+  const int threads =
+      useful_threads(target.threads, kTokenTime * static_cast<double>(tasks * p.max_query_len));
+  parallel_for(tasks, threads, [&](std::int64_t task, int /*thread*/) {
+    verify(p, static_cast<int>(task / p.H), static_cast<int>(task % p.H));
+  });
+}
+
+}  // namespace k3::cpu
+#endif  // HWY_ONCE

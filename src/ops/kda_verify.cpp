@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "k3/ops/kda_verify.h"
+
+#include "contract/kda_verify.h"
+#include "cpu/kda_verify.h"
+#include "dispatch/kernel.h"
+#include "ops/all_ops.h"
+
+namespace k3 {
+namespace {
+
+constexpr Kernel<KdaVerifyProblem> kKernels[] = {
+    {.backend = Backend::kCpu,
+     .variant = "row_blocks",
+     .conditions = "any call that meets the contract",
+     .refusal = accepts_all<KdaVerifyProblem>,
+     .workspace_size = needs_no_workspace<KdaVerifyProblem>,
+     .run = cpu::kda_verify,
+     .verified_on = "ssse3 sse4 avx2"},
+};
+constexpr Op<KdaVerifyProblem> kOp = {"kda_verify", kKernels};
+
+}  // namespace
+
+const OpEntry kda_verify_entry = {[](std::vector<Capability>& rows) { append_rows(kOp, rows); }};
+
+void kda_verify(const KdaVerifyArgs& args, const ExecContext& ctx) {
+  run_op(kOp, kda_verify_args(), args, ctx);
+}
+
+std::size_t kda_verify_workspace_size(const KdaVerifyArgs& args, const ExecContext& ctx) {
+  return workspace_size_of(kOp, args, ctx);
+}
+
+}  // namespace k3
