@@ -5,11 +5,30 @@
 #include "cpu/kda_output_norm.h"
 #include "dispatch/kernel.h"
 #include "ops/all_ops.h"
+#if K3_WITH_CUDA
+#include "cuda/kda_output_norm/kda_output_norm.h"
+#endif
 
 namespace k3 {
 namespace {
 
 constexpr Kernel<KdaOutputNormProblem> kKernels[] = {
+#if K3_WITH_CUDA
+    {.backend = Backend::kCuda,
+     .variant = "vec4",
+     .conditions = "pointers and strides aligned to four elements",
+     .refusal = cuda::kda_output_norm_vec4_refusal,
+     .workspace_size = needs_no_workspace<KdaOutputNormProblem>,
+     .run = cuda::kda_output_norm_vec4,
+     .verified_on = ""},
+    {.backend = Backend::kCuda,
+     .variant = "scalar",
+     .conditions = "any call that meets the contract",
+     .refusal = accepts_all<KdaOutputNormProblem>,
+     .workspace_size = needs_no_workspace<KdaOutputNormProblem>,
+     .run = cuda::kda_output_norm_scalar,
+     .verified_on = ""},
+#endif
     {.backend = Backend::kCpu,
      .variant = "simd",
      .conditions = "any call that meets the contract",

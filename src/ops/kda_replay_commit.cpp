@@ -5,11 +5,31 @@
 #include "cpu/kda_replay_commit.h"
 #include "dispatch/kernel.h"
 #include "ops/all_ops.h"
+#if K3_WITH_CUDA
+#include "cuda/kda_replay_commit/kda_replay_commit.h"
+#endif
 
 namespace k3 {
 namespace {
 
 constexpr Kernel<KdaReplayCommitProblem> kKernels[] = {
+#if K3_WITH_CUDA
+    {.backend = Backend::kCuda,
+     .variant = "vec4",
+     .conditions =
+         "pointers and strides aligned to four elements; at most 65535 layers and requests",
+     .refusal = cuda::kda_replay_commit_vec4_refusal,
+     .workspace_size = needs_no_workspace<KdaReplayCommitProblem>,
+     .run = cuda::kda_replay_commit_vec4,
+     .verified_on = ""},
+    {.backend = Backend::kCuda,
+     .variant = "scalar",
+     .conditions = "at most 65535 layers and requests",
+     .refusal = cuda::kda_replay_commit_scalar_refusal,
+     .workspace_size = needs_no_workspace<KdaReplayCommitProblem>,
+     .run = cuda::kda_replay_commit_scalar,
+     .verified_on = ""},
+#endif
     {.backend = Backend::kCpu,
      .variant = "chain",
      .conditions = "any call that meets the contract",

@@ -5,11 +5,52 @@
 #include "cpu/kda_verify.h"
 #include "dispatch/kernel.h"
 #include "ops/all_ops.h"
+#if K3_WITH_CUDA
+#include "cuda/kda_verify/kda_verify.h"
+#endif
 
 namespace k3 {
 namespace {
 
 constexpr Kernel<KdaVerifyProblem> kKernels[] = {
+#if K3_WITH_CUDA
+    {.backend = Backend::kCuda,
+     .variant = "vec4",
+     .conditions =
+         "pointers and strides aligned to four elements; takes split, wide or narrow by N * H",
+     .refusal = cuda::kda_verify_vec4_refusal,
+     .workspace_size = needs_no_workspace<KdaVerifyProblem>,
+     .run = cuda::kda_verify_vec4,
+     .verified_on = ""},
+    {.backend = Backend::kCuda,
+     .variant = "split",
+     .conditions = "as vec4; eight CTAs a head",
+     .refusal = cuda::kda_verify_vec4_refusal,
+     .workspace_size = needs_no_workspace<KdaVerifyProblem>,
+     .run = cuda::kda_verify_split,
+     .verified_on = ""},
+    {.backend = Backend::kCuda,
+     .variant = "wide",
+     .conditions = "as vec4; 512 threads a head",
+     .refusal = cuda::kda_verify_vec4_refusal,
+     .workspace_size = needs_no_workspace<KdaVerifyProblem>,
+     .run = cuda::kda_verify_wide,
+     .verified_on = ""},
+    {.backend = Backend::kCuda,
+     .variant = "narrow",
+     .conditions = "as vec4; 256 threads a head",
+     .refusal = cuda::kda_verify_vec4_refusal,
+     .workspace_size = needs_no_workspace<KdaVerifyProblem>,
+     .run = cuda::kda_verify_narrow,
+     .verified_on = ""},
+    {.backend = Backend::kCuda,
+     .variant = "scalar",
+     .conditions = "any call that meets the contract",
+     .refusal = accepts_all<KdaVerifyProblem>,
+     .workspace_size = needs_no_workspace<KdaVerifyProblem>,
+     .run = cuda::kda_verify_scalar,
+     .verified_on = ""},
+#endif
     {.backend = Backend::kCpu,
      .variant = "row_blocks",
      .conditions = "any call that meets the contract",
