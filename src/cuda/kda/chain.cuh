@@ -7,52 +7,72 @@
 
 /// Several KDA steps on a state that stays in registers: what verify and replay have in common.
 ///
-/// Eight lanes hold a row, 16 adjacent keys (four T128 groups) each, so that two levels of the tree
-/// need no shuffle; a warp holds kBatches times four rows: row 4 b + lane / 8, keys 16 (lane % 8)
-/// on.
+/// kLanes lanes hold a row, 128 / kLanes adjacent keys (kQuads T128 groups) each; a warp holds
+/// kBatches times kBatchRows = 32 / kLanes rows: row kBatchRows * b + lane / kLanes. Fewer lanes a
+/// row do more levels of the tree without shuffles, more lanes reach memory in longer pieces.
 namespace k3::cuda {
 
-inline constexpr int kChainBatch = 4;  ///< rows
-inline constexpr int kChainLanes = 8;  ///< of a row
-inline constexpr int kChainQuads = 4;  ///< of a lane and row
+template <int kLanes_, int kBatches_>
+struct ChainLayout {
+  static constexpr int kLanes = kLanes_;          ///< of a row
+  static constexpr int kQuads = 32 / kLanes;      ///< of a lane and row
+  static constexpr int kBatchRows = 32 / kLanes;  ///< that a warp takes at once
+  static constexpr int kBatches = kBatches_;
+  static constexpr int kWarpRows = kBatches * kBatchRows;
+  static_assert(kBatches <= kLanes && (kBatches & (kBatches - 1)) == 0);
+};
 
-template <int kBatches>
-using ChainRows = float4[kBatches][kChainQuads];
+template <class Layout>
+using ChainRows = float4[Layout::kBatches][Layout::kQuads];
 
-/// 128 values of a token as the chain reads them: quad i of the lane with keys 16 l .. 16 l + 15
-/// stands at 8 i + l, so that eight lanes read 128 bytes in a row.
+/// 128 values of a token as the chain reads them: quad i of lane l of a row stands at kLanes i + l,
+/// so that the lanes of a row read without bank conflicts.
+template <class Layout>
 struct ChainVector {
   float4 quads[32];
 
-  __device__ void set(int quad, float4 value) { quads[8 * (quad % 4) + quad / 4] = value; }
-  __device__ float4 of_lane(int lane, int i) const { return quads[8 * i + lane % kChainLanes]; }
+  __device__ void set(int quad, float4 value) {
+    quads[Layout::kLanes * (quad % Layout::kQuads) + quad / Layout::kQuads] = value;
+  }
+  __device__ float4 of_lane(int lane, int i) const {
+    return quads[Layout::kLanes * i + lane % Layout::kLanes];
+  }
 };
 
 /// First key of a lane and row of a batch, from the warp's first row on.
-__device__ inline int chain_offset(int lane, int batch) {
-  return (kChainBatch * batch + lane / kChainLanes) * kHeadDim + 16 * (lane % kChainLanes);
+template <class Layout>
+__device__ int chain_offset(int lane, int batch) {
+  return (Layout::kBatchRows * batch + lane / Layout::kLanes) * kHeadDim +
+         4 * Layout::kQuads * (lane % Layout::kLanes);
 }
 
 /// `from` points at the warp's first row.
-template <class Access, int kBatches, class StateT>
-__device__ void load_chain(const StateT* from, int lane, ChainRows<kBatches>& h) {
+template <class Layout, class Access, class StateT>
+__device__ void load_chain(const StateT* from, int lane, ChainRows<Layout>& h) {
 #pragma unroll
-  for (int b = 0; b < kBatches; ++b)
+  for (int b = 0; b < Layout::kBatches; ++b)
 #pragma unroll
-    for (int i = 0; i < kChainQuads; ++i)
-      h[b][i] = StateQuad<StateT>::widen(Access::load(from + chain_offset(lane, b) + 4 * i));
+    for (int i = 0; i < Layout::kQuads; ++i)
+      h[b][i] =
+          StateQuad<StateT>::widen(Access::load(from + chain_offset<Layout>(lane, b) + 4 * i));
 }
 
-template <class Access, int kBatches, class StateT>
-__device__ void store_chain(StateT* to, int lane, const ChainRows<kBatches>& h) {
+template <class Layout, class Access, class StateT>
+__device__ void store_chain(StateT* to, int lane, const ChainRows<Layout>& h) {
 #pragma unroll
-  for (int b = 0; b < kBatches; ++b)
+  for (int b = 0; b < Layout::kBatches; ++b)
 #pragma unroll
-    for (int i = 0; i < kChainQuads; ++i)
-      Access::store(to + chain_offset(lane, b) + 4 * i, StateQuad<StateT>::narrow(h[b][i]));
+    for (int i = 0; i < Layout::kQuads; ++i)
+      Access::store(to + chain_offset<Layout>(lane, b) + 4 * i, StateQuad<StateT>::narrow(h[b][i]));
 }
 
-/// Of the row in batch lane % kBatches.
+/// The row, from the warp's first on, whose scalars a lane holds: that of batch lane % kBatches.
+template <class Layout>
+__device__ int chain_scalar_row(int lane) {
+  return Layout::kBatchRows * (lane % Layout::kBatches) + lane / Layout::kLanes;
+}
+
+/// Scalars of that row.
 struct ChainDots {
   float hk;  ///< decayed row . k
   float hq;  ///< decayed row . q
@@ -60,16 +80,20 @@ struct ChainDots {
 };
 
 /// Decays the rows and takes their dots; without `q` only the one with k.
-template <bool kHasQuery, int kBatches>
-__device__ ChainDots decay_and_dot(ChainRows<kBatches>& h, const ChainVector& decay,
-                                   const ChainVector& k, const ChainVector* q, int lane) {
+template <class Layout, bool kHasQuery>
+__device__ ChainDots decay_and_dot(ChainRows<Layout>& h, const ChainVector<Layout>& decay,
+                                   const ChainVector<Layout>& k, const ChainVector<Layout>* q,
+                                   int lane) {
+  constexpr int kBatches = Layout::kBatches;
+  constexpr int kQuads = Layout::kQuads;
   // Groups of a lane are joined as they come: (0 + 1) + (2 + 3).
-  float hk[2][kBatches];
-  float hq[2][kBatches];
-  float qk[2];
+  constexpr int kPairs = (kQuads + 1) / 2;
+  float hk[kPairs][kBatches];
+  float hq[kPairs][kBatches];
+  float qk[kPairs];
   const auto join = [](int i, float& sum, float group) { sum = i % 2 == 0 ? group : sum + group; };
 #pragma unroll
-  for (int i = 0; i < kChainQuads; ++i) {
+  for (int i = 0; i < kQuads; ++i) {
     const float4 d = decay.of_lane(lane, i);
     const float4 ki = k.of_lane(lane, i);
     float4 qi = {};
@@ -84,31 +108,36 @@ __device__ ChainDots decay_and_dot(ChainRows<kBatches>& h, const ChainVector& de
       if constexpr (kHasQuery) join(i, hq[i / 2][b], t128_group(h[b][i], qi));
     }
   }
+  static_assert(kPairs <= 2, "the tree's third level in a lane is not written");
+  if constexpr (kPairs == 2) {
+    qk[0] += qk[1];
+#pragma unroll
+    for (int b = 0; b < kBatches; ++b) {
+      hk[0][b] += hk[1][b];
+      hq[0][b] += hq[1][b];
+    }
+  }
   ChainDots dots = {};
-#pragma unroll
-  for (int b = 0; b < kBatches; ++b) hk[0][b] += hk[1][b];
-  dots.hk = t128_scatter<kChainLanes>(hk[0], lane);
+  dots.hk = t128_scatter<Layout::kLanes>(hk[0], lane);
   if constexpr (kHasQuery) {
-#pragma unroll
-    for (int b = 0; b < kBatches; ++b) hq[0][b] += hq[1][b];
-    dots.hq = t128_scatter<kChainLanes>(hq[0], lane);
-    dots.qk = t128_all_lanes<kChainLanes>(qk[0] + qk[1]);
+    dots.hq = t128_scatter<Layout::kLanes>(hq[0], lane);
+    dots.qk = t128_all_lanes<Layout::kLanes>(qk[0]);
   }
   return dots;
 }
 
-/// h += u k^T, rounded to what a state of this type holds. `u` is of the row in batch
-/// lane % kBatches.
-template <class StateT, int kBatches>
-__device__ void update_chain(ChainRows<kBatches>& h, const ChainVector& k, float u, int lane) {
-  float u_of[kBatches];
+/// h += u k^T, rounded to what a state of this type holds. `u` is of the lane's scalar row.
+template <class Layout, class StateT>
+__device__ void update_chain(ChainRows<Layout>& h, const ChainVector<Layout>& k, float u,
+                             int lane) {
+  float u_of[Layout::kBatches];
 #pragma unroll
-  for (int b = 0; b < kBatches; ++b) u_of[b] = __shfl_sync(kFullWarp, u, b, kChainLanes);
+  for (int b = 0; b < Layout::kBatches; ++b) u_of[b] = __shfl_sync(kFullWarp, u, b, Layout::kLanes);
 #pragma unroll
-  for (int i = 0; i < kChainQuads; ++i) {
+  for (int i = 0; i < Layout::kQuads; ++i) {
     const float4 ki = k.of_lane(lane, i);
 #pragma unroll
-    for (int b = 0; b < kBatches; ++b) {
+    for (int b = 0; b < Layout::kBatches; ++b) {
       h[b][i] = fma(ki, u_of[b], h[b][i]);
       if constexpr (sizeof(StateT) == sizeof(bf16)) h[b][i] = round_to_bf16(h[b][i]);
     }

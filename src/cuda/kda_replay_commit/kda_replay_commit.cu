@@ -9,6 +9,9 @@
 namespace k3::cuda {
 namespace {
 
+/// Memory binds: whole rows in one access, four of them a warp.
+using Layout = ChainLayout<32, 4>;
+
 constexpr int kMaxGridYZ = 65535;
 
 template <class Traits>
@@ -25,8 +28,8 @@ cudaError_t launch_commit(const KdaReplayCommitProblem& p, const Target& target)
 template <class StateT, bool kVector>
 cudaError_t launch_for_ring(const KdaReplayCommitProblem& p, const Target& target) {
   return p.ring_kv_dtype == DType::kBF16
-             ? launch_commit<CommitTraits<StateT, bf16, kVector>>(p, target)
-             : launch_commit<CommitTraits<StateT, float, kVector>>(p, target);
+             ? launch_commit<CommitTraits<StateT, bf16, Layout, kVector>>(p, target)
+             : launch_commit<CommitTraits<StateT, float, Layout, kVector>>(p, target);
 }
 
 template <bool kVector>

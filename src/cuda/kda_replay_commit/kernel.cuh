@@ -22,25 +22,25 @@ namespace k3::cuda {
 
 /// @tparam StateT_   float or bf16
 /// @tparam RingT_    of ring_k and ring_v: bf16 or float
+/// @tparam Layout_   ChainLayout of a warp
 /// @tparam kVector_  16-byte accesses (8 for bf16); else one an element, for any alignment
-template <class StateT_, class RingT_, bool kVector_>
+template <class StateT_, class RingT_, class Layout_, bool kVector_>
 struct CommitTraits {
+  using Layout = Layout_;
   using StateT = StateT_;
   using RingT = RingT_;
   using Access = QuadAccess<kVector_>;
   static constexpr int kWarps = 4;
   static constexpr int kNumThreads = 32 * kWarps;
-  static constexpr int kBatches = 2;
-  static constexpr int kWarpRows = kChainBatch * kBatches;
-  static constexpr int kRows = kWarps * kWarpRows;
+  static constexpr int kRows = kWarps * Layout::kWarpRows;
   static constexpr int kSplit = kHeadDim / kRows;  ///< CTAs of a head
   static constexpr int kTokens = 16;               ///< made at a time
 };
 
 template <class Traits>
 struct CommitToken {
-  ChainVector k;
-  ChainVector decay;
+  ChainVector<typename Traits::Layout> k;
+  ChainVector<typename Traits::Layout> decay;
   float v[Traits::kRows];
   float beta;
   float padding[3];
@@ -116,60 +116,78 @@ __device__ void roll_windows(const KdaReplayCommitProblem& p, const CommitTask<T
     roll_window(p, task, row, task.track_step, task.track_slot);
 }
 
-/// Step 2: tokens t0 .. t0 + count - 1.
+/// A token as the rings hold it: four channels a lane.
+struct RingToken {
+  float4 k;
+  float4 g;  ///< log decay, or raw gate plus bias
+  float4 v;  ///< of the CTA's rows, in the first lanes
+  float beta;
+};
+
+/// A head's rings, and how its gates become log decays.
 template <class Traits>
-__device__ void make_tokens(const KdaReplayCommitProblem& p, const CommitTask<Traits>& task, int t0,
-                            int count, CommitToken<Traits>* tokens) {
-  using Access = typename Traits::Access;
+struct Rings {
   using RingT = typename Traits::RingT;
-  using Ring = StateQuad<RingT>;
-  const int k_head = task.head / (p.HV / p.H);
-  const std::int64_t k_offset = (std::int64_t{k_head} * p.L + t0) * kHeadDim;
-  const std::int64_t v_offset = (std::int64_t{task.head} * p.L + t0) * kHeadDim;
-  const RingT* const ring_k = static_cast<const RingT*>(p.ring_k) +
-                              task.layer * p.ring_k_layer_stride +
-                              task.ring_row * p.ring_k_row_stride + k_offset;
-  const RingT* const ring_v = static_cast<const RingT*>(p.ring_v) +
-                              task.layer * p.ring_v_layer_stride +
-                              task.ring_row * p.ring_v_row_stride + v_offset + task.first_row();
-  const std::int64_t g_offset = task.layer * p.ring_g_layer_stride +
-                                task.ring_row * p.ring_g_row_stride + v_offset + 4 * task.lane;
-  const float* const ring_beta = p.ring_beta + task.layer * p.ring_beta_layer_stride +
-                                 task.ring_row * p.ring_beta_row_stride +
-                                 std::int64_t{task.head} * p.L + t0;
-  Gate gate = {1.0F, p.lower_bound, p.has_lower_bound};
-  float4 bias = {0.0F, 0.0F, 0.0F, 0.0F};
-  if (p.ring_g_dtype == DType::kBF16) {
-    if (p.A_log != nullptr)
-      gate.a = gate_scale(p.A_log + task.layer * p.A_log_layer_stride, task.head);
+  const RingT* k;
+  const RingT* v;
+  const void* g;
+  const float* beta;
+  Gate gate = {};
+  float4 bias = {};
+  bool gate_is_raw;
+  bool normalises_k;
+
+  __device__ Rings(const KdaReplayCommitProblem& p, const CommitTask<Traits>& task)
+      : gate_is_raw(p.ring_g_dtype == DType::kBF16), normalises_k(p.qk_l2norm) {
+    const std::int64_t head = std::int64_t{task.head} * p.L * kHeadDim;
+    const std::int64_t k_head = std::int64_t{task.head / (p.HV / p.H)} * p.L * kHeadDim;
+    k = static_cast<const RingT*>(p.ring_k) + task.layer * p.ring_k_layer_stride +
+        task.ring_row * p.ring_k_row_stride + k_head + 4 * task.lane;
+    v = static_cast<const RingT*>(p.ring_v) + task.layer * p.ring_v_layer_stride +
+        task.ring_row * p.ring_v_row_stride + head + task.first_row() + 4 * task.lane;
+    const std::int64_t g_at = task.layer * p.ring_g_layer_stride +
+                              task.ring_row * p.ring_g_row_stride + head + 4 * task.lane;
+    beta = p.ring_beta + task.layer * p.ring_beta_layer_stride +
+           task.ring_row * p.ring_beta_row_stride + std::int64_t{task.head} * p.L;
+    if (!gate_is_raw) {
+      g = static_cast<const float*>(p.ring_g) + g_at;
+      return;
+    }
+    g = static_cast<const bf16*>(p.ring_g) + g_at;
+    const float* const A_log =
+        p.A_log != nullptr ? p.A_log + task.layer * p.A_log_layer_stride : nullptr;
+    gate = {gate_scale(A_log, task.head), p.lower_bound, p.has_lower_bound};
     if (p.dt_bias != nullptr)
-      bias = Access::load(p.dt_bias + task.layer * p.dt_bias_layer_stride + task.head * kHeadDim +
-                          4 * task.lane);
+      bias = Traits::Access::load(p.dt_bias + task.layer * p.dt_bias_layer_stride +
+                                  task.head * kHeadDim + 4 * task.lane);
   }
-  const auto log_decay = [&](int t) {
-    const std::int64_t at = g_offset + t * kHeadDim;
-    if (p.ring_g_dtype == DType::kF32)
-      return Access::load(static_cast<const float*>(p.ring_g) + at);
-    return map(widen(Access::load(static_cast<const bf16*>(p.ring_g) + at)) + bias, gate);
-  };
-  for (int t = task.warp; t < count; t += Traits::kWarps) {
-    CommitToken<Traits>& token = tokens[t];
-    const float4 k = Ring::widen(Access::load(ring_k + t * kHeadDim + 4 * task.lane));
-    if (task.lane < Traits::kRows / 4)
-      reinterpret_cast<float4*>(token.v)[task.lane] =
-          Ring::widen(Access::load(ring_v + t * kHeadDim + 4 * task.lane));
-    if (task.lane == 0) token.beta = ring_beta[t];
-    token.decay.set(task.lane, decay_of(log_decay(t)));
-    token.k.set(task.lane, p.qk_l2norm ? normalised_key(k) : k);
+
+  __device__ RingToken load(int t, int lane) const {
+    using Access = typename Traits::Access;
+    const int at = t * kHeadDim;
+    RingToken token;
+    token.k = StateQuad<RingT>::widen(Access::load(k + at));
+    token.g = gate_is_raw ? widen(Access::load(static_cast<const bf16*>(g) + at)) + bias
+                          : Access::load(static_cast<const float*>(g) + at);
+    if (lane < Traits::kRows / 4) token.v = StateQuad<RingT>::widen(Access::load(v + at));
+    token.beta = beta[t];
+    return token;
   }
-}
+
+  __device__ void make(const RingToken& from, int lane, CommitToken<Traits>& token) const {
+    if (lane < Traits::kRows / 4) reinterpret_cast<float4*>(token.v)[lane] = from.v;
+    if (lane == 0) token.beta = from.beta;
+    token.decay.set(lane, decay_of(gate_is_raw ? map(from.g, gate) : from.g));
+    token.k.set(lane, normalises_k ? normalised_key(from.k) : from.k);
+  }
+};
 
 template <class Traits>
 __global__ __launch_bounds__(Traits::kNumThreads) void kda_replay_commit_kernel(
     const __grid_constant__ KdaReplayCommitProblem p) {
   using StateT = typename Traits::StateT;
   using Access = typename Traits::Access;
-  constexpr int kBatches = Traits::kBatches;
+  using Layout = typename Traits::Layout;
   __shared__ CommitToken<Traits> tokens[Traits::kTokens];
   CommitTask<Traits> task;
   pdl_wait();
@@ -178,30 +196,35 @@ __global__ __launch_bounds__(Traits::kNumThreads) void kda_replay_commit_kernel(
   const auto warp_rows = [&](std::int64_t slot) {
     return static_cast<StateT*>(p.state) + task.layer * p.state_layer_stride +
            slot * p.state_slot_stride + std::int64_t{task.head} * kHeadElements +
-           (task.first_row() + task.warp * Traits::kWarpRows) * kHeadDim;
+           (task.first_row() + task.warp * Layout::kWarpRows) * kHeadDim;
   };
-  ChainRows<kBatches> h;
-  load_chain<Access, kBatches>(static_cast<const StateT*>(warp_rows(task.slot)), task.lane, h);
+  // The first tokens before the rows: the chain starts with them, and they are small.
+  const Rings<Traits> rings(p, task);
+  RingToken first = {};
+  if (task.warp < task.length) first = rings.load(task.warp, task.lane);
+  ChainRows<Layout> h;
+  load_chain<Layout, Access>(static_cast<const StateT*>(warp_rows(task.slot)), task.lane, h);
   pdl_launch_dependents();
   if (p.conv_states != nullptr) roll_windows(p, task);
 
+  const int scalar_row = task.warp * Layout::kWarpRows + chain_scalar_row<Layout>(task.lane);
   for (int t0 = 0; t0 < task.length; t0 += Traits::kTokens) {
     const int count = min(Traits::kTokens, task.length - t0);
-    make_tokens(p, task, t0, count, tokens);
+    for (int t = task.warp; t < count; t += Traits::kWarps)
+      rings.make(t0 + t == task.warp ? first : rings.load(t0 + t, task.lane), task.lane, tokens[t]);
     __syncthreads();
     for (int t = 0; t < count; ++t) {
       const CommitToken<Traits>& token = tokens[t];
       const ChainDots dots =
-          decay_and_dot<false, kBatches>(h, token.decay, token.k, nullptr, task.lane);
-      const int row = task.warp * Traits::kWarpRows + kChainBatch * (task.lane % kBatches) +
-                      task.lane / kChainLanes;
-      update_chain<StateT, kBatches>(h, token.k, (token.v[row] - dots.hk) * token.beta, task.lane);
+          decay_and_dot<Layout, false>(h, token.decay, token.k, nullptr, task.lane);
+      update_chain<Layout, StateT>(h, token.k, (token.v[scalar_row] - dots.hk) * token.beta,
+                                   task.lane);
       if (t0 + t == task.track_step)
-        store_chain<Access, kBatches>(warp_rows(task.track_slot), task.lane, h);
+        store_chain<Layout, Access>(warp_rows(task.track_slot), task.lane, h);
     }
     __syncthreads();
   }
-  store_chain<Access, kBatches>(warp_rows(task.slot), task.lane, h);
+  store_chain<Layout, Access>(warp_rows(task.slot), task.lane, h);
 }
 
 }  // namespace k3::cuda

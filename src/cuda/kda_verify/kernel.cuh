@@ -32,25 +32,28 @@
 namespace k3::cuda {
 
 /// What the chain needs of a token.
+template <class Layout>
 struct VerifyToken {
-  ChainVector q;
-  ChainVector k;
-  ChainVector decay;
+  ChainVector<Layout> q;
+  ChainVector<Layout> k;
+  ChainVector<Layout> decay;
   float beta;
   float padding[3];
 };
 
 /// Followed in dynamic shared memory by, for each of max_query_len tokens: v, gate, o [rows].
+template <class Layout>
 struct VerifyShared {
   ByteBarrier squares_arrived;
   float squares[kKdaMaxVerifyTokens * 8];  ///< [token, rank]
-  VerifyToken tokens[1];                   ///< max_query_len of them
+  VerifyToken<Layout> tokens[1];           ///< max_query_len of them
 };
 
 template <class Traits>
 std::size_t verify_shared_bytes(int max_query_len) {
   const auto T = static_cast<std::size_t>(max_query_len);
-  return sizeof(VerifyShared) + (T - 1) * sizeof(VerifyToken) +
+  using Layout = typename Traits::Layout;
+  return sizeof(VerifyShared<Layout>) + (T - 1) * sizeof(VerifyToken<Layout>) +
          T * 3 * Traits::kRows * sizeof(float);
 }
 
@@ -67,7 +70,7 @@ struct VerifyTask {
   std::int64_t slot = 0;
   std::int64_t ring_row = -1;     ///< -1: none
   std::int64_t scratch_row = -1;  ///< -1: none
-  VerifyShared* shared = nullptr;
+  VerifyShared<typename Traits::Layout>* shared = nullptr;
   float* v = nullptr;     ///< [T, rows]
   float* gate = nullptr;  ///< [T, rows], sigmoid(onorm_gate) * onorm_weight
   float* o = nullptr;     ///< [T, rows]
@@ -130,7 +133,7 @@ __device__ void make_channels(const KdaVerifyProblem& p, const VerifyTask<Traits
     x.tap[kKdaConvWidth - 1] = next;
     if (t + 1 < t_end) next = input(t + 1);
     const float4 y = conv_silu(weights, x, p.round_conv);
-    VerifyToken& token = task.shared->tokens[t];
+    auto& token = task.shared->tokens[t];
     if (role == 0)
       token.q.set(quad, normalised_query(y, p.scale));
     else if (role == 1)
@@ -164,7 +167,7 @@ __device__ void make_decays(const KdaVerifyProblem& p, const VerifyTask<Traits>&
     const Bf16Quad g = Access::load(p.g + row * p.g_stride + channel);
     const float beta = sigmoid(widen(p.beta[row * p.beta_stride + task.head]));
     const float4 log_decay = map(widen(g) + bias, gate);
-    VerifyToken& token = task.shared->tokens[t];
+    auto& token = task.shared->tokens[t];
     token.decay.set(task.lane, decay_of(log_decay));
     if (task.lane == 0) token.beta = beta;
     if (!has_ring) continue;
@@ -215,40 +218,35 @@ __device__ void make_tokens(const KdaVerifyProblem& p, const VerifyTask<Traits>&
   }
 }
 
-/// Row of the CTA that a lane holds in a batch.
-template <class Traits>
-__device__ int row_in_cta(const VerifyTask<Traits>& task, int batch) {
-  return (task.warp * Traits::kBatches + batch) * kChainBatch + task.lane / kChainLanes;
-}
-
 /// Offset of the warp's first row in a head of a state.
 template <class Traits>
 __device__ int first_row_offset(const VerifyTask<Traits>& task) {
-  return (task.first_row() + task.warp * Traits::kBatches * kChainBatch) * kHeadDim;
+  return (task.first_row() + task.warp * Traits::Layout::kWarpRows) * kHeadDim;
 }
 
 /// Step 3.
 template <class Traits>
 __device__ void run_chain(const KdaVerifyProblem& p, const VerifyTask<Traits>& task,
-                          ChainRows<Traits::kBatches>& h) {
+                          ChainRows<typename Traits::Layout>& h) {
   using StateT = typename Traits::StateT;
-  constexpr int kBatches = Traits::kBatches;
+  using Layout = typename Traits::Layout;
   StateT* snapshot = nullptr;
   if (p.snapshots != nullptr && task.scratch_row >= 0 && task.scratch_row < p.snapshot_rows)
     snapshot = static_cast<StateT*>(p.snapshots) + task.scratch_row * p.snapshot_row_stride +
                std::int64_t{task.head} * kHeadElements + first_row_offset(task);
+  const int first = task.warp * Layout::kWarpRows + chain_scalar_row<Layout>(task.lane);
   for (int t = 0; t < task.length; ++t) {
-    const VerifyToken& token = task.shared->tokens[t];
+    const auto& token = task.shared->tokens[t];
     const ChainDots dots =
-        decay_and_dot<true, kBatches>(h, token.decay, token.k, &token.q, task.lane);
-    const int row = t * Traits::kRows + row_in_cta(task, task.lane % kBatches);
+        decay_and_dot<Layout, true>(h, token.decay, token.k, &token.q, task.lane);
+    const int row = first + t * Traits::kRows;
     const float u = (task.v[row] - dots.hk) * token.beta;
-    if (task.lane % kChainLanes < kBatches) task.o[row] = fmaf(u, dots.qk, dots.hq);
+    if (task.lane % Layout::kLanes < Layout::kBatches) task.o[row] = fmaf(u, dots.qk, dots.hq);
     if (t + 1 == task.length && snapshot == nullptr) break;
-    update_chain<StateT, kBatches>(h, token.k, u, task.lane);
+    update_chain<Layout, StateT>(h, token.k, u, task.lane);
     if (snapshot != nullptr)
-      store_chain<typename Traits::Access, kBatches>(snapshot + t * p.snapshot_token_stride,
-                                                     task.lane, h);
+      store_chain<Layout, typename Traits::Access>(snapshot + t * p.snapshot_token_stride,
+                                                   task.lane, h);
   }
 }
 
@@ -309,7 +307,7 @@ __global__ __launch_bounds__(Traits::kNumThreads) void kda_verify_kernel(
   extern __shared__ __align__(16) std::byte dynamic_shared[];
   VerifyTask<Traits> task;
   if (task.n >= p.N) return;
-  task.shared = reinterpret_cast<VerifyShared*>(dynamic_shared);
+  task.shared = reinterpret_cast<VerifyShared<typename Traits::Layout>*>(dynamic_shared);
   task.v = reinterpret_cast<float*>(task.shared->tokens + p.max_query_len);
   task.gate = task.v + p.max_query_len * Traits::kRows;
   task.o = task.gate + p.max_query_len * Traits::kRows;
@@ -325,9 +323,9 @@ __global__ __launch_bounds__(Traits::kNumThreads) void kda_verify_kernel(
     return;
   }
   const bool in_chain = task.warp < Traits::kChainWarps;
-  ChainRows<Traits::kBatches> h;
+  ChainRows<typename Traits::Layout> h;
   if (in_chain)
-    load_chain<typename Traits::Access, Traits::kBatches>(
+    load_chain<typename Traits::Layout, typename Traits::Access>(
         static_cast<const typename Traits::StateT*>(p.state) + task.slot * p.state_slot_stride +
             std::int64_t{task.head} * kHeadElements + first_row_offset(task),
         task.lane, h);

@@ -6,9 +6,7 @@
 namespace k3::cuda {
 
 /// How a head is cut.
-/// @tparam kWarps_    of a CTA, a multiple of 4: all make tokens, the first kRows / (4 kBatches)
-/// run
-///                    the chain
+/// @tparam kWarps_    of a CTA, a multiple of 4: all make tokens, the first of them run the chain
 /// @tparam kRows_     of the state, in a CTA
 /// @tparam kBatches_  of four rows, that a warp holds in registers
 template <int kWarps_, int kRows_, int kBatches_>
@@ -26,16 +24,15 @@ template <class StateT_, class Shape_, bool kVector_>
 struct VerifyTraits {
   using StateT = StateT_;
   using Access = QuadAccess<kVector_>;
+  using Layout = ChainLayout<8, Shape_::kBatches>;
   static constexpr bool kVector = kVector_;
   static constexpr int kWarps = Shape_::kWarps;
   static constexpr int kNumThreads = 32 * kWarps;
   static constexpr int kRows = Shape_::kRows;
-  static constexpr int kBatches = Shape_::kBatches;
-  static constexpr int kChainWarps = kRows / (kChainBatch * kBatches);
+  static constexpr int kChainWarps = kRows / Layout::kWarpRows;
   static constexpr int kClusterSize = kHeadDim / kRows;  ///< CTAs of a head
   static constexpr int kTokenRuns = kWarps / 4;          ///< warps that share a role
   static_assert(kWarps % 4 == 0 && kChainWarps <= kWarps && kClusterSize <= 8);
-  static_assert(kBatches <= kChainLanes && (kBatches & (kBatches - 1)) == 0);
 };
 
 }  // namespace k3::cuda
