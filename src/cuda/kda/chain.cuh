@@ -76,7 +76,6 @@ __device__ int chain_scalar_row(int lane) {
 struct ChainDots {
   float hk;  ///< decayed row . k
   float hq;  ///< decayed row . q
-  float qk;  ///< k . q
 };
 
 /// Decays the rows and takes their dots; without `q` only the one with k.
@@ -90,17 +89,13 @@ __device__ ChainDots decay_and_dot(ChainRows<Layout>& h, const ChainVector<Layou
   constexpr int kPairs = (kQuads + 1) / 2;
   float hk[kPairs][kBatches];
   float hq[kPairs][kBatches];
-  float qk[kPairs];
   const auto join = [](int i, float& sum, float group) { sum = i % 2 == 0 ? group : sum + group; };
 #pragma unroll
   for (int i = 0; i < kQuads; ++i) {
     const float4 d = decay.of_lane(lane, i);
     const float4 ki = k.of_lane(lane, i);
     float4 qi = {};
-    if constexpr (kHasQuery) {
-      qi = q->of_lane(lane, i);
-      join(i, qk[i / 2], t128_group(ki, qi));
-    }
+    if constexpr (kHasQuery) qi = q->of_lane(lane, i);
 #pragma unroll
     for (int b = 0; b < kBatches; ++b) {
       h[b][i] = h[b][i] * d;
@@ -110,7 +105,6 @@ __device__ ChainDots decay_and_dot(ChainRows<Layout>& h, const ChainVector<Layou
   }
   static_assert(kPairs <= 2, "the tree's third level in a lane is not written");
   if constexpr (kPairs == 2) {
-    qk[0] += qk[1];
 #pragma unroll
     for (int b = 0; b < kBatches; ++b) {
       hk[0][b] += hk[1][b];
@@ -119,10 +113,7 @@ __device__ ChainDots decay_and_dot(ChainRows<Layout>& h, const ChainVector<Layou
   }
   ChainDots dots = {};
   dots.hk = t128_scatter<Layout::kLanes>(hk[0], lane);
-  if constexpr (kHasQuery) {
-    dots.hq = t128_scatter<Layout::kLanes>(hq[0], lane);
-    dots.qk = t128_all_lanes<Layout::kLanes>(qk[0]);
-  }
+  if constexpr (kHasQuery) dots.hq = t128_scatter<Layout::kLanes>(hq[0], lane);
   return dots;
 }
 

@@ -11,8 +11,8 @@
 
 /// kda_fused_decode and kda_packed_decode: one token, one pass over the state.
 ///
-/// A cluster of Z = 128 / (4 W) CTAs serves one (request, head). A CTA has W warps and 4 W rows of
-/// the state; a warp has four adjacent rows, a lane four adjacent keys of each.
+/// A cluster of Z = 128 / rows CTAs serves one (request, head). A warp has one or more batches of
+/// four adjacent rows of the state, a lane four adjacent keys of each row.
 ///
 ///   1. Each warp asks for its rows of the state: they are on their way during the prologue.
 ///   2. Prologue, by role of the warp (the others have none). Packed: no convolution, no gate.

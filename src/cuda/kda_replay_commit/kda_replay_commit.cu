@@ -9,8 +9,8 @@
 namespace k3::cuda {
 namespace {
 
-/// Memory binds: whole rows in one access, four of them a warp.
-using Layout = ChainLayout<32, 4>;
+/// Two rows at a time, eight a warp: the best of eight layouts (docs/kda_decode.md).
+using Layout = ChainLayout<16, 4>;
 
 constexpr int kMaxGridYZ = 65535;
 

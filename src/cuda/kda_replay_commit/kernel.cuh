@@ -35,6 +35,8 @@ struct CommitTraits {
   static constexpr int kRows = kWarps * Layout::kWarpRows;
   static constexpr int kSplit = kHeadDim / kRows;  ///< CTAs of a head
   static constexpr int kTokens = 16;               ///< made at a time
+  /// On an SM: without this bound ptxas takes registers for four.
+  static constexpr int kMinCtas = 5;
 };
 
 template <class Traits>
@@ -112,8 +114,8 @@ __device__ void roll_windows(const KdaReplayCommitProblem& p, const CommitTask<T
                                : task.n;
   if (row < 0 || row >= p.num_scratch_rows || p.Ts <= 0) return;
   roll_window(p, task, row, min(task.length, p.Ts) - 1, task.slot);
-  if (task.track_slot >= 0 && task.track_step < p.Ts)
-    roll_window(p, task, row, task.track_step, task.track_slot);
+  if (task.track_slot >= 0)
+    roll_window(p, task, row, min(task.track_step, p.Ts - 1), task.track_slot);
 }
 
 /// A token as the rings hold it: four channels a lane.
@@ -183,7 +185,7 @@ struct Rings {
 };
 
 template <class Traits>
-__global__ __launch_bounds__(Traits::kNumThreads) void kda_replay_commit_kernel(
+__global__ __launch_bounds__(Traits::kNumThreads, Traits::kMinCtas) void kda_replay_commit_kernel(
     const __grid_constant__ KdaReplayCommitProblem p) {
   using StateT = typename Traits::StateT;
   using Access = typename Traits::Access;

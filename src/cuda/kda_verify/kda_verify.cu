@@ -11,12 +11,21 @@
 namespace k3::cuda {
 namespace {
 
-/// A head over eight CTAs: for so few heads that most of the chip would stand idle.
-using Split = VerifyShape<8, 16, 1>;
-/// A head on 512 threads: while every head has an SM of its own, more warps are free.
-using Wide = VerifyShape<16, 128, 2>;
-/// A head on 256 threads: two of them share an SM and fill each other's waits.
-using Narrow = VerifyShape<8, 128, 4>;
+/// A head over four CTAs: for so few heads that most of the chip would stand idle.
+using Split = VerifyShape<8, 32, 2, 1>;
+/// A head on 256 threads, two heads on an SM that fill each other's waits.
+using Narrow = VerifyShape<8, 128, 4, 2>;
+/// The same while every head has an SM of its own.
+using NarrowAlone = VerifyShape<8, 128, 4, 1>;
+/// A head on 512 threads.
+using Wide = VerifyShape<16, 128, 2, 1>;
+
+constexpr std::int64_t kMaxSplit = 33;
+constexpr std::int64_t kMaxAlone = 132;
+
+/// Up to so many heads the grid is on the chip before the previous one ends, and can ask for
+/// memory.
+constexpr std::int64_t kMaxAlone = 132;
 
 template <class Traits>
 cudaError_t launch_verify(const KdaVerifyProblem& p, const Target& target) {
@@ -30,7 +39,8 @@ cudaError_t launch_verify(const KdaVerifyProblem& p, const Target& target) {
   config.cluster_size = Traits::kClusterSize;
   config.pdl = target.pdl;
   config.stream = static_cast<cudaStream_t>(target.stream);
-  return launch(kda_verify_kernel<Traits>, config, p);
+  return launch(kda_verify_kernel<Traits>, config, p,
+                target.pdl && std::int64_t{p.N} * p.H <= kMaxAlone);
 }
 
 template <class Shape, bool kVector>
@@ -87,15 +97,16 @@ void kda_verify_wide(const KdaVerifyProblem& p, const Target& target) {
   run<Wide, true>(p, target);
 }
 void kda_verify_narrow(const KdaVerifyProblem& p, const Target& target) {
-  run<Narrow, true>(p, target);
+  if (std::int64_t{p.N} * p.H <= kMaxAlone)
+    run<NarrowAlone, true>(p, target);
+  else
+    run<Narrow, true>(p, target);
 }
 
+/// 512 threads never won on an H200 and are taken by name only.
 void kda_verify_vec4(const KdaVerifyProblem& p, const Target& target) {
-  const std::int64_t heads = std::int64_t{p.N} * p.H;
-  if (heads <= 33)
+  if (std::int64_t{p.N} * p.H <= kMaxSplit)
     kda_verify_split(p, target);
-  else if (heads <= 132)
-    kda_verify_wide(p, target);
   else
     kda_verify_narrow(p, target);
 }

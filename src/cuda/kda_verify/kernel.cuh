@@ -13,15 +13,14 @@
 /// A cluster of Z = 128 / rows CTAs serves one (request, head). The state lives in registers over
 /// the whole chain, as kda/chain.cuh lays it out.
 ///
-///   1. The chain's warps ask for their rows of the state.
-///   2. All warps make the tokens, by role (warp % 4); the warps of a role share its tokens in
-///   runs.
-///        0  q: convolution, SiLU, norm, scale; window to conv_scratch
-///        1  k: the same without scale; ring_k
-///        2  decay, beta; ring_g, ring_beta
-///        3  v and output gate of the CTA's rows; ring_v; window to conv_scratch
-///      Every CTA of the cluster makes q, k and decay; rank 0 alone writes what they leave behind.
-///   3. Chain: per token decay, dots with k and q, u, o = h.q + u (k.q), update. No barrier.
+///   1. Before the previous grid ends, what the CTA is likely to read is asked for.
+///   2. The warps take tokens in turns and make all that the chain needs of one: q, k and v by
+///      convolution, SiLU and norm; k.q; decay, beta; the output gate. They also leave its traces:
+///      rings and windows. Every CTA of the cluster makes q, k and decay of all tokens, but v and
+///      gate of its own rows only; rank 0 leaves what is not of a row.
+///   3. The chain's warps take their rows of the state, then per token: decay, dots with k and q,
+///   u,
+///      o = h.q + u (k.q), update. No barrier between tokens.
 ///   4. Output: a warp takes a token; sums of squares of o travel through the cluster, if any.
 ///
 /// Barriers:
@@ -38,7 +37,8 @@ struct VerifyToken {
   ChainVector<Layout> k;
   ChainVector<Layout> decay;
   float beta;
-  float padding[3];
+  float qk;  ///< k . q
+  float padding[2];
 };
 
 /// Followed in dynamic shared memory by, for each of max_query_len tokens: v, gate, o [rows].
@@ -92,129 +92,182 @@ __device__ bool find_request(const KdaVerifyProblem& p, VerifyTask<Traits>& task
   return task.slot > p.null_index && task.slot < p.num_slots;
 }
 
-/// Step 2 for the channels of one role with a convolution: tokens [t_begin, t_end).
+/// A head's state in a slot.
 template <class Traits>
-__device__ void make_channels(const KdaVerifyProblem& p, const VerifyTask<Traits>& task, int role,
-                              int t_begin, int t_end) {
-  using Access = typename Traits::Access;
-  const bool is_v = role == 2;
-  if (is_v && task.lane >= Traits::kRows / 4) return;
-  const int quad = is_v ? task.first_row() / 4 + task.lane : task.lane;
-  const int channel = (role * p.H + task.head) * kHeadDim + 4 * quad;
-  const bf16* const raw = p.mixed_qkv + task.begin * p.mixed_qkv_stride + channel;
-  const bf16* const window = p.conv_states + task.slot * p.conv_slot_stride + channel;
-  const bool leaves_traces = is_v || task.rank == 0;
-  const bool has_ring = leaves_traces && task.ring_row >= 0 && role != 0;
-  const bool has_scratch =
-      leaves_traces && task.scratch_row >= 0 && task.scratch_row < p.conv_scratch_rows;
-  bf16* const ring = has_ring ? (is_v ? p.ring_v + task.ring_row * p.ring_v_row_stride
-                                      : p.ring_k + task.ring_row * p.ring_k_row_stride) +
-                                    std::int64_t{task.head} * p.ring_len * kHeadDim + 4 * quad
-                              : nullptr;
-  bf16* const scratch =
-      has_scratch ? p.conv_scratch + task.scratch_row * p.conv_scratch_row_stride + channel
-                  : nullptr;
-  const bool taps_shared = p.conv_scratch_token_stride == p.conv_scratch_tap_stride;
-
-  const ConvWeightQuad weights =
-      load_conv_weights<Access>(p.conv_weight + channel, p.conv_weight_stride,
-                                p.conv_bias != nullptr ? p.conv_bias + channel : nullptr);
-  const auto input = [&](int t) {
-    return t < 0 ? Access::load(window + (t + kKdaConvWidth - 1) * p.conv_tap_stride)
-                 : Access::load(raw + t * p.mixed_qkv_stride);
-  };
-  ConvQuad x;
-#pragma unroll
-  for (int tap = 1; tap < kKdaConvWidth; ++tap) x.tap[tap] = input(t_begin - kKdaConvWidth + tap);
-  Bf16Quad next = input(t_begin);
-  for (int t = t_begin; t < t_end; ++t) {
-#pragma unroll
-    for (int tap = 0; tap < kKdaConvWidth - 1; ++tap) x.tap[tap] = x.tap[tap + 1];
-    x.tap[kKdaConvWidth - 1] = next;
-    if (t + 1 < t_end) next = input(t + 1);
-    const float4 y = conv_silu(weights, x, p.round_conv);
-    auto& token = task.shared->tokens[t];
-    if (role == 0)
-      token.q.set(quad, normalised_query(y, p.scale));
-    else if (role == 1)
-      token.k.set(quad, normalised_key(y));
-    else
-      reinterpret_cast<float4*>(task.v + t * Traits::kRows)[task.lane] = y;
-    if (ring != nullptr) Access::store(ring + t * kHeadDim, narrow(y));
-    if (scratch == nullptr) continue;
-    bf16* const to = scratch + t * p.conv_scratch_token_stride;
-#pragma unroll
-    for (int tap = 0; tap < kKdaConvWidth - 1; ++tap)
-      if (tap == kKdaConvWidth - 2 || t == 0 || !taps_shared)
-        Access::store(to + tap * p.conv_scratch_tap_stride, x.tap[tap + 1]);
-  }
+__device__ const typename Traits::StateT* head_state(const KdaVerifyProblem& p,
+                                                     const VerifyTask<Traits>& task,
+                                                     std::int64_t slot) {
+  return static_cast<const typename Traits::StateT*>(p.state) + slot * p.state_slot_stride +
+         std::int64_t{task.head} * kHeadElements;
 }
 
-/// Step 2, role 2.
 template <class Traits>
-__device__ void make_decays(const KdaVerifyProblem& p, const VerifyTask<Traits>& task, int t_begin,
-                            int t_end) {
+__device__ void prefetch_rows(const KdaVerifyProblem& p, const VerifyTask<Traits>& task,
+                              std::int64_t slot) {
+  prefetch_l2(head_state<Traits>(p, task, slot) + task.first_row() * kHeadDim,
+              Traits::kRows * kHeadDim * sizeof(typename Traits::StateT));
+}
+
+/// The four channels of one part (0 q, 1 k, 2 v) of a head that a lane convolves, over the tokens.
+template <class Traits>
+struct VerifyChannels {
   using Access = typename Traits::Access;
+  const bf16* raw;      ///< of the request's first token
+  const bf16* window;   ///< tap 0
+  bf16* scratch;        ///< of token 0, or null
+  bf16* ring;           ///< of token 0, or null
+  const float* weight;  ///< of tap 0
+  const float* bias;    ///< or null
+  ConvWeightQuad early_weights;
+
+  __device__ VerifyChannels(const KdaVerifyProblem& p, const VerifyTask<Traits>& task, int part,
+                            int quad, bool leaves_traces) {
+    const int channel = (part * p.H + task.head) * kHeadDim + 4 * quad;
+    raw = p.mixed_qkv + task.begin * p.mixed_qkv_stride + channel;
+    window = p.conv_states + task.slot * p.conv_slot_stride + channel;
+    const bool has_scratch =
+        leaves_traces && task.scratch_row >= 0 && task.scratch_row < p.conv_scratch_rows;
+    scratch = has_scratch ? p.conv_scratch + task.scratch_row * p.conv_scratch_row_stride + channel
+                          : nullptr;
+    ring = nullptr;
+    if (leaves_traces && task.ring_row >= 0 && part != 0)
+      ring = (part == 1 ? p.ring_k + task.ring_row * p.ring_k_row_stride
+                        : p.ring_v + task.ring_row * p.ring_v_row_stride) +
+             std::int64_t{task.head} * p.ring_len * kHeadDim + 4 * quad;
+    weight = p.conv_weight + channel;
+    bias = p.conv_bias != nullptr ? p.conv_bias + channel : nullptr;
+    if constexpr (Traits::kLoadsEarly) early_weights = load_weights(p);
+  }
+
+  __device__ ConvWeightQuad load_weights(const KdaVerifyProblem& p) const {
+    return load_conv_weights<Access>(weight, p.conv_weight_stride, bias);
+  }
+
+  /// The window up to token t, which reaches back into the slot's.
+  __device__ ConvQuad load(const KdaVerifyProblem& p, int t) const {
+    ConvQuad x;
+#pragma unroll
+    for (int tap = 0; tap < kKdaConvWidth; ++tap) {
+      const int at = t - (kKdaConvWidth - 1) + tap;
+      x.tap[tap] = Access::load(at < 0 ? window + (at + kKdaConvWidth - 1) * p.conv_tap_stride
+                                       : raw + at * p.mixed_qkv_stride);
+    }
+    return x;
+  }
+
+  /// Convolution, SiLU and traces of token t.
+  __device__ float4 make(const KdaVerifyProblem& p, int t, const ConvQuad& x) const {
+    const float4 y =
+        conv_silu(load_conv_weights<Access>(weight, p.conv_weight_stride, bias), x, p.round_conv);
+    if (ring != nullptr) Access::store(ring + t * kHeadDim, narrow(y));
+    if (scratch != nullptr) {
+      // Where taps and tokens share their stride, a window's first taps stand there already.
+      const bool all_taps = t == 0 || p.conv_scratch_token_stride != p.conv_scratch_tap_stride;
+      bf16* const to = scratch + t * p.conv_scratch_token_stride;
+      if (all_taps) {
+        Access::store(to, x.tap[1]);
+        Access::store(to + p.conv_scratch_tap_stride, x.tap[2]);
+      }
+      Access::store(to + 2 * p.conv_scratch_tap_stride, x.tap[3]);
+    }
+    return y;
+  }
+};
+
+/// Decay and beta of token t into shared memory, and their traces.
+template <class Traits>
+__device__ void make_decay(const KdaVerifyProblem& p, const VerifyTask<Traits>& task, int t,
+                           const Gate& gate, Bf16Quad g, float4 bias, float beta_logit) {
+  using Access = typename Traits::Access;
+  auto& token = task.shared->tokens[t];
+  const float4 log_decay = map(widen(g) + bias, gate);
+  token.decay.set(task.lane, decay_of(log_decay));
+  const float beta = sigmoid(beta_logit);
+  if (task.lane == 0) token.beta = beta;
+  if (task.rank != 0 || task.ring_row < 0) return;
+  const std::int64_t at = task.ring_row * p.ring_g_row_stride +
+                          (std::int64_t{task.head} * p.ring_len + t) * kHeadDim + 4 * task.lane;
+  if (p.ring_g_dtype == DType::kF32)
+    Access::store(static_cast<float*>(p.ring_g) + at, log_decay);
+  else
+    Access::store(static_cast<bf16*>(p.ring_g) + at, g);
+  if (task.lane == 0)
+    p.ring_beta[task.ring_row * p.ring_beta_row_stride + task.head * p.ring_beta_head_stride +
+                t * p.ring_beta_token_stride] = beta;
+}
+
+/// Step 2. A token's own loads come before any arithmetic.
+template <class Traits>
+__device__ void make_tokens(const KdaVerifyProblem& p, const VerifyTask<Traits>& task) {
+  using Access = typename Traits::Access;
+  if (task.warp >= task.length) return;
+  const bool has_row = task.lane < Traits::kRows / 4;  // of v and gate
+  const int row_quad = task.first_row() / 4 + task.lane % (Traits::kRows / 4);
   const int channel = task.head * kHeadDim + 4 * task.lane;
+  const int row = task.head * kHeadDim + 4 * row_quad;
+  const VerifyChannels<Traits> q_channels(p, task, 0, task.lane, task.rank == 0);
+  const VerifyChannels<Traits> k_channels(p, task, 1, task.lane, task.rank == 0);
+  const VerifyChannels<Traits> v_channels(p, task, 2, row_quad, has_row);
   const Gate gate = {gate_scale(p.A_log, task.head), p.lower_bound, p.has_lower_bound};
   const float4 bias =
       p.dt_bias != nullptr ? Access::load(p.dt_bias + channel) : float4{0.0F, 0.0F, 0.0F, 0.0F};
-  const bool has_ring = task.rank == 0 && task.ring_row >= 0;
-  const std::int64_t ring = task.ring_row * p.ring_g_row_stride +
-                            std::int64_t{task.head} * p.ring_len * kHeadDim + 4 * task.lane;
-  for (int t = t_begin; t < t_end; ++t) {
-    const std::int64_t row = task.begin + t;
-    const Bf16Quad g = Access::load(p.g + row * p.g_stride + channel);
-    const float beta = sigmoid(widen(p.beta[row * p.beta_stride + task.head]));
-    const float4 log_decay = map(widen(g) + bias, gate);
+  const bool has_norm = p.onorm_gate != nullptr;
+  float4 onorm_weight = {};
+  if (has_norm) onorm_weight = Access::load(p.onorm_weight + 4 * row_quad);
+
+  for (int t = task.warp; t < task.length; t += Traits::kWarps) {
+    const std::int64_t token_row = task.begin + t;
+    const ConvQuad qx = q_channels.load(p, t);
+    const ConvQuad kx = k_channels.load(p, t);
+    const ConvQuad vx = v_channels.load(p, t);
+    const Bf16Quad g = Access::load(p.g + token_row * p.g_stride + channel);
+    const float beta_logit = widen(p.beta[token_row * p.beta_stride + task.head]);
+    Bf16Quad onorm_logits = {};
+    if (has_norm) onorm_logits = Access::load(p.onorm_gate + token_row * p.onorm_gate_stride + row);
+
     auto& token = task.shared->tokens[t];
-    token.decay.set(task.lane, decay_of(log_decay));
-    if (task.lane == 0) token.beta = beta;
-    if (!has_ring) continue;
-    if (p.ring_g_dtype == DType::kF32)
-      Access::store(static_cast<float*>(p.ring_g) + ring + t * kHeadDim, log_decay);
-    else
-      Access::store(static_cast<bf16*>(p.ring_g) + ring + t * kHeadDim, g);
-    if (task.lane == 0)
-      p.ring_beta[task.ring_row * p.ring_beta_row_stride + task.head * p.ring_beta_head_stride +
-                  t * p.ring_beta_token_stride] = beta;
+    const float4 q = normalised_query(q_channels.make(p, t, qx), p.scale);
+    const float4 k = normalised_key(k_channels.make(p, t, kx));
+    token.q.set(task.lane, q);
+    token.k.set(task.lane, k);
+    const float qk = t128_all_lanes<32>(t128_group(k, q));
+    if (task.lane == 0) token.qk = qk;
+    make_decay(p, task, t, gate, g, bias, beta_logit);
+    const float4 v = v_channels.make(p, t, vx);
+    if (!has_row) continue;
+    reinterpret_cast<float4*>(task.v + t * Traits::kRows)[task.lane] = v;
+    if (has_norm)
+      reinterpret_cast<float4*>(task.gate + t * Traits::kRows)[task.lane] =
+          map(widen(onorm_logits), sigmoid) * onorm_weight;
   }
 }
 
-/// Step 2, output gate of the CTA's rows.
+/// Step 1. Index values may still change before the wait: a wrong guess costs a little bandwidth.
 template <class Traits>
-__device__ void make_gates(const KdaVerifyProblem& p, const VerifyTask<Traits>& task, int t_begin,
-                           int t_end) {
-  using Access = typename Traits::Access;
-  if (p.onorm_gate == nullptr || task.lane >= Traits::kRows / 4) return;
-  const int row = task.first_row() + 4 * task.lane;
-  const float4 weight = Access::load(p.onorm_weight + row);
-  const bf16* const logits =
-      p.onorm_gate + task.begin * p.onorm_gate_stride + task.head * kHeadDim + row;
-  for (int t = t_begin; t < t_end; ++t)
-    reinterpret_cast<float4*>(task.gate + t * Traits::kRows)[task.lane] =
-        map(widen(Access::load(logits + t * p.onorm_gate_stride)), sigmoid) * weight;
-}
-
-template <class Traits>
-__device__ void make_tokens(const KdaVerifyProblem& p, const VerifyTask<Traits>& task) {
-  const int run = (task.length + Traits::kTokenRuns - 1) / Traits::kTokenRuns;
-  const int t_begin = task.warp / 4 * run;
-  const int t_end = min(t_begin + run, task.length);
-  if (t_begin >= t_end) return;
-  switch (task.warp % 4) {
-    case 0:
-      make_channels(p, task, 0, t_begin, t_end);
-      break;
-    case 1:
-      make_channels(p, task, 1, t_begin, t_end);
-      break;
-    case 2:
-      make_decays(p, task, t_begin, t_end);
-      break;
-    default:
-      make_channels(p, task, 2, t_begin, t_end);
-      make_gates(p, task, t_begin, t_end);
+__device__ void prefetch_all(const KdaVerifyProblem& p, const VerifyTask<Traits>& task) {
+  const auto guess = [&](const IndexList& list, int n) {
+    return load_guess(list.data + n * list.stride);
+  };
+  const int quad = 4 * task.lane;
+  for (int i = task.warp; i < 3 * kKdaConvWidth; i += Traits::kWarps)
+    prefetch_l2(p.conv_weight + i % kKdaConvWidth * p.conv_weight_stride +
+                (i / kKdaConvWidth * p.H + task.head) * kHeadDim + quad);
+  const std::int64_t slot = guess(p.state_indices, task.n);
+  if (slot > p.null_index && slot < p.num_slots) {
+    if (Traits::kVector && threadIdx.x == 0) prefetch_rows(p, task, slot);
+    for (int i = task.warp; i < 9; i += Traits::kWarps)
+      prefetch_l2(p.conv_states + slot * p.conv_slot_stride + i % 3 * p.conv_tap_stride +
+                  (i / 3 * p.H + task.head) * kHeadDim + quad);
+  }
+  const int begin = guess(p.query_start_loc, task.n);
+  for (int t = task.warp; t < p.max_query_len; t += Traits::kWarps) {
+    const std::int64_t row = begin + t;
+    if (begin < 0 || row >= p.tokens) return;
+    const int channel = task.head * kHeadDim + quad;
+    for (int part = 0; part < 3; ++part)
+      prefetch_l2(p.mixed_qkv + row * p.mixed_qkv_stride + part * p.H * kHeadDim + channel);
+    prefetch_l2(p.g + row * p.g_stride + channel);
+    if (p.onorm_gate != nullptr) prefetch_l2(p.onorm_gate + row * p.onorm_gate_stride + channel);
   }
 }
 
@@ -241,7 +294,7 @@ __device__ void run_chain(const KdaVerifyProblem& p, const VerifyTask<Traits>& t
         decay_and_dot<Layout, true>(h, token.decay, token.k, &token.q, task.lane);
     const int row = first + t * Traits::kRows;
     const float u = (task.v[row] - dots.hk) * token.beta;
-    if (task.lane % Layout::kLanes < Layout::kBatches) task.o[row] = fmaf(u, dots.qk, dots.hq);
+    if (task.lane % Layout::kLanes < Layout::kBatches) task.o[row] = fmaf(u, token.qk, dots.hq);
     if (t + 1 == task.length && snapshot == nullptr) break;
     update_chain<Layout, StateT>(h, token.k, u, task.lane);
     if (snapshot != nullptr)
@@ -302,8 +355,8 @@ __device__ void write_zeros(const KdaVerifyProblem& p, const VerifyTask<Traits>&
 }
 
 template <class Traits>
-__global__ __launch_bounds__(Traits::kNumThreads) void kda_verify_kernel(
-    const __grid_constant__ KdaVerifyProblem p) {
+__global__ __launch_bounds__(Traits::kNumThreads, Traits::kMinCtas) void kda_verify_kernel(
+    const __grid_constant__ KdaVerifyProblem p, bool guess_request) {
   extern __shared__ __align__(16) std::byte dynamic_shared[];
   VerifyTask<Traits> task;
   if (task.n >= p.N) return;
@@ -316,21 +369,29 @@ __global__ __launch_bounds__(Traits::kNumThreads) void kda_verify_kernel(
       arm(&task.shared->squares_arrived,
           static_cast<std::uint32_t>(p.max_query_len) * Traits::kClusterSize * sizeof(float));
   }
+  if (guess_request) prefetch_all(p, task);
   pdl_wait();
 
   if (!find_request(p, task)) {
     write_zeros(p, task);
     return;
   }
+  pdl_launch_dependents();
   const bool in_chain = task.warp < Traits::kChainWarps;
   ChainRows<typename Traits::Layout> h;
-  if (in_chain)
-    load_chain<typename Traits::Layout, typename Traits::Access>(
-        static_cast<const typename Traits::StateT*>(p.state) + task.slot * p.state_slot_stride +
-            std::int64_t{task.head} * kHeadElements + first_row_offset(task),
-        task.lane, h);
-  pdl_launch_dependents();
-  make_tokens(p, task);
+  const auto load_rows = [&] {
+    if (in_chain)
+      load_chain<typename Traits::Layout, typename Traits::Access>(
+          head_state<Traits>(p, task, task.slot) + first_row_offset(task), task.lane, h);
+  };
+  if constexpr (Traits::kLoadsEarly) {
+    load_rows();
+    make_tokens(p, task);
+  } else {
+    if (Traits::kVector && threadIdx.x == 0) prefetch_rows(p, task, task.slot);
+    make_tokens(p, task);
+    load_rows();
+  }
   __syncthreads();
   if constexpr (Traits::kClusterSize > 1) cluster_arrive_relaxed();
   if (in_chain) run_chain<Traits>(p, task, h);

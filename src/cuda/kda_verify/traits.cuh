@@ -6,11 +6,14 @@
 namespace k3::cuda {
 
 /// How a head is cut.
-/// @tparam kWarps_    of a CTA, a multiple of 4: all make tokens, the first of them run the chain
+/// @tparam kWarps_    of a CTA: all make tokens, the first of them run the chain
 /// @tparam kRows_     of the state, in a CTA
 /// @tparam kBatches_  of four rows, that a warp holds in registers
-template <int kWarps_, int kRows_, int kBatches_>
+/// @tparam kMinCtas_  that an SM must have registers for; with one there are enough to ask for rows
+///                    and weights ahead of the tokens' arithmetic
+template <int kWarps_, int kRows_, int kBatches_, int kMinCtas_>
 struct VerifyShape {
+  static constexpr int kMinCtas = kMinCtas_;
   static constexpr int kWarps = kWarps_;
   static constexpr int kRows = kRows_;
   static constexpr int kBatches = kBatches_;
@@ -26,13 +29,14 @@ struct VerifyTraits {
   using Access = QuadAccess<kVector_>;
   using Layout = ChainLayout<8, Shape_::kBatches>;
   static constexpr bool kVector = kVector_;
+  static constexpr int kMinCtas = Shape_::kMinCtas;
+  static constexpr bool kLoadsEarly = kMinCtas == 1;
   static constexpr int kWarps = Shape_::kWarps;
   static constexpr int kNumThreads = 32 * kWarps;
   static constexpr int kRows = Shape_::kRows;
   static constexpr int kChainWarps = kRows / Layout::kWarpRows;
   static constexpr int kClusterSize = kHeadDim / kRows;  ///< CTAs of a head
-  static constexpr int kTokenRuns = kWarps / 4;          ///< warps that share a role
-  static_assert(kWarps % 4 == 0 && kChainWarps <= kWarps && kClusterSize <= 8);
+  static_assert(kChainWarps <= kWarps && kClusterSize <= 8);
 };
 
 }  // namespace k3::cuda
