@@ -21,11 +21,11 @@ using NarrowAlone = VerifyShape<8, 128, 4, 1>;
 using Wide = VerifyShape<16, 128, 2, 1>;
 
 constexpr std::int64_t kMaxSplit = 33;
+/// Up to here the grid is on the chip before the previous one ends, and can ask for memory.
 constexpr std::int64_t kMaxAlone = 132;
 
 /// Up to so many heads the grid is on the chip before the previous one ends, and can ask for
 /// memory.
-constexpr std::int64_t kMaxAlone = 132;
 
 template <class Traits>
 cudaError_t launch_verify(const KdaVerifyProblem& p, const Target& target) {
