@@ -10,7 +10,6 @@ the faster one counts.
 """
 import argparse
 import datetime
-import importlib.metadata
 import importlib.util
 import json
 import math
@@ -30,7 +29,8 @@ SHAPES = [(B, 12) for B in (1, 8, 32, 64, 128, 256)] + [(B, 96) for B in (1, 8, 
 
 
 def import_fused_recurrent_kda():
-    """Imports fla.ops.kda alone: a bare fla.ops stands in for the one that imports every op."""
+    """Imports fla.ops.kda alone: a bare fla.ops stands in for the one that imports every op.
+    @returns the function and the package's version"""
     import fla
 
     spec = importlib.util.find_spec("fla.ops")
@@ -40,7 +40,7 @@ def import_fused_recurrent_kda():
     sys.modules["fla.ops"] = fla.ops = bare
     from fla.ops.kda.fused_recurrent import fused_recurrent_kda
 
-    return fused_recurrent_kda
+    return fused_recurrent_kda, fla.__version__
 
 
 def make_set(B, H, device):
@@ -133,7 +133,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--json", required=True, metavar="OUT", help="write the figures here")
     args = parser.parse_args()
-    fused_recurrent_kda = import_fused_recurrent_kda()
+    fused_recurrent_kda, version = import_fused_recurrent_kda()
     rows = []
     with torch.no_grad():
         for B, H in SHAPES:
@@ -142,7 +142,7 @@ def main():
     report = {
         "machine": machine_name(),
         "date": datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%d"),
-        "fla": importlib.metadata.version("fla-core"),
+        "fla": version,
         "torch": torch.__version__,
         "rows": rows,
     }
