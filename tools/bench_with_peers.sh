@@ -1,0 +1,26 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+#
+# Benches our CUDA kernels and a peer's decode kernel one after the other on this machine, and puts
+# the peer's figures beside ours:
+#   tools/bench_with_peers.sh BUNDLE_DIR PEER_PYTHONPATH RESULTS_DIR [OP...]
+# BUNDLE_DIR       of tools/make_gpu_bundle.sh
+# PEER_PYTHONPATH  a folder with fla-core (and einops, packaging where Python lacks them) unpacked
+# RESULTS_DIR      gets bench-cuda.json (ours, joined) and peer-fla.json
+# Python with torch and triton: PYTHON, or else python3.
+set -euo pipefail
+
+usage='usage: bench_with_peers.sh BUNDLE_DIR PEER_PYTHONPATH RESULTS_DIR [OP...]'
+bundle=${1:?$usage}
+peer_path=${2:?$usage}
+results=${3:?$usage}
+shift 3
+python=${PYTHON:-python3}
+root=$(cd "$(dirname "$0")/.." && pwd)
+
+mkdir -p "$results"
+"$bundle/bin/k3" bench "$@" --backend cuda --shapes full --peers "$root/bench/peers.json" \
+  --json "$results/bench-cuda.json"
+PYTHONPATH=$peer_path "$python" "$root/bench/peers/fla_recurrent.py" \
+  --json "$results/peer-fla.json"
+"$python" "$root/tools/join_peers.py" "$results/bench-cuda.json" "$results/peer-fla.json"

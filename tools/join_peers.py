@@ -1,0 +1,49 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Puts the figures of bench/peers/fla_recurrent.py into a report of `k3 bench --json`.
+
+Both must be of the same machine. Every row of a decode op whose B and H the peer was timed at gets
+the figure in its `peer` object; the report is rewritten in place.
+"""
+import argparse
+import json
+
+OPS = ("kda_fused_decode", "kda_packed_decode")
+
+
+def join(report, peer):
+    """Adds the peer's figures to the report. @returns the number of rows that got one"""
+    if report["machine"] != peer["machine"]:
+        raise SystemExit(f"join_peers: {report['machine']} is not {peer['machine']}")
+    name = f"fla fused_recurrent_kda {peer['fla']}, recurrence alone"
+    figures = {(row["B"], row["H"]): row["us"] for row in peer["rows"]}
+    joined = 0
+    for row in report["rows"]:
+        shape = row["shape"]
+        if row["op"] not in OPS or (shape["B"], shape["H"]) not in figures:
+            continue
+        row["peer"][name] = figures[shape["B"], shape["H"]]
+        joined += 1
+    return joined
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("report", help="of k3 bench --json")
+    parser.add_argument("peer", help="of bench/peers/fla_recurrent.py --json")
+    args = parser.parse_args()
+    with open(args.report) as file:
+        report = json.load(file)
+    with open(args.peer) as file:
+        peer = json.load(file)
+    joined = join(report, peer)
+    if joined == 0:
+        raise SystemExit("join_peers: no decode row of the report has a shape of the peer's")
+    with open(args.report, "w") as file:
+        json.dump(report, file, indent=2, ensure_ascii=False)
+        file.write("\n")
+    print(f"{joined} rows of {args.report} have the peer's figure")
+
+
+if __name__ == "__main__":
+    main()
