@@ -48,7 +48,8 @@ TEST_P(VerifyChain, EqualsDecodesUnderEveryOption) {
     for (const bool safe_gate : {true, false})
       for (const bool norm : {true, false})
         for (const char* round_o : {"f32", "bf16"})
-          expect_equal_to_decodes({2, 8, 3}, {state, safe_gate, norm, round_o});
+          for (const char* round_conv : {"f32", "bf16"})
+            expect_equal_to_decodes({2, 8, 3}, {state, safe_gate, norm, round_o, round_conv});
 }
 
 /// Few heads, about as many as the chip has SMs, and more: a policy takes another shape for each.

@@ -234,7 +234,7 @@ std::vector<BadValue> bad_values() {
   verify("start_decreases", {0, 8, 16, 9}, {0, 8, 16, 16});
   verify("start_falls_below_0", {0, 8, 16, -kMost}, {0, 8, 16, 16});
   verify("start_below_0", {-kMost, 8, 16, 24}, {0, 8, 16, 24});
-  verify("start_past_the_tokens", {0, 8, 16, 25}, {0, 8, 16, 24});
+  verify("start_past_the_tokens", {4, 12, 20, 25}, {4, 12, 20, 24});
   verify("start_huge", {0, 8, kMost, kMost}, {0, 8, 16, 16});
   verify("request_too_long", {0, 4, 8, 24}, {0, 4, 8, 16});
   const std::vector<std::pair<const char*, std::int64_t>> ring_1 = {

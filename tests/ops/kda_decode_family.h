@@ -128,12 +128,13 @@ struct StepOptions {
   bool safe_gate = true;
   bool norm = true;
   const char* round_o = "f32";
+  const char* round_conv = "bf16";
 };
 
 inline std::string text_of(const StepOptions& o) {
   return std::string(o.state == DType::kF32 ? "f32 state" : "bf16 state") +
          (o.safe_gate ? ", safe gate" : ", softplus") + (o.norm ? ", norm" : "") + ", round_o " +
-         o.round_o;
+         o.round_o + ", round_conv " + o.round_conv;
 }
 
 /// A decode or verify call of kda_layer.h under these options, with a bias.
@@ -141,6 +142,7 @@ inline void apply(const StepOptions& o, Bundle& bundle) {
   draw_pools(bundle, o.state, 23);
   if (!o.safe_gate) bundle.scalars["lower_bound"] = "";
   bundle.scalars["round_o"] = o.round_o;
+  bundle.scalars["round_conv"] = o.round_conv;
   if (bundle.tensors.contains("conv_weight")) {
     Random random(29);
     const std::int64_t channels = bundle.tensors.at("conv_weight").shape()[1];

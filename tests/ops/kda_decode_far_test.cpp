@@ -81,10 +81,10 @@ class FarRows : public FamilyOnDevice {
     }
     Bundle seen = far.clone();
     tensors.download(seen);
-    if (dense.tensors.contains("out"))
-      EXPECT_TRUE(
-          same_bytes(piece(seen.tensors.at("out"), 0, 1), piece(expected.tensors.at("out"), 0, 1)))
-          << "out with row " << row << ", " << variant;
+    if (!dense.tensors.contains("out")) return;
+    EXPECT_TRUE(
+        same_bytes(piece(seen.tensors.at("out"), 0, 1), piece(expected.tensors.at("out"), 0, 1)))
+        << "out with row " << row << ", " << variant;
   }
 };
 
