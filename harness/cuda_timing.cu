@@ -30,35 +30,6 @@ class Event {
   cudaEvent_t event_ = nullptr;
 };
 
-class GraphExec {
- public:
-  template <class Body>
-  GraphExec(cudaStream_t stream, const Body& body) {
-    K3_CUDA_CHECK(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
-    cudaGraph_t graph = nullptr;
-    try {
-      body();
-    } catch (...) {
-      static_cast<void>(cudaStreamEndCapture(stream, &graph));
-      if (graph != nullptr) static_cast<void>(cudaGraphDestroy(graph));
-      throw;
-    }
-    K3_CUDA_CHECK(cudaStreamEndCapture(stream, &graph));
-    const cudaError_t error = cudaGraphInstantiate(&exec_, graph, 0);
-    static_cast<void>(cudaGraphDestroy(graph));
-    K3_CUDA_CHECK(error);
-  }
-  ~GraphExec() {
-    if (exec_ != nullptr) static_cast<void>(cudaGraphExecDestroy(exec_));
-  }
-  GraphExec(GraphExec&& other) noexcept : exec_(std::exchange(other.exec_, nullptr)) {}
-  GraphExec& operator=(GraphExec&&) = delete;
-  void launch(cudaStream_t stream) const { K3_CUDA_CHECK(cudaGraphLaunch(exec_, stream)); }
-
- private:
-  cudaGraphExec_t exec_ = nullptr;
-};
-
 }  // namespace
 
 CudaStream::CudaStream() {
@@ -74,17 +45,38 @@ CudaBuffer::CudaBuffer(std::size_t bytes) {
 CudaBuffer::~CudaBuffer() { static_cast<void>(cudaFree(data_)); }
 CudaBuffer::CudaBuffer(CudaBuffer&& other) noexcept : data_(std::exchange(other.data_, nullptr)) {}
 
+CudaGraph::CudaGraph(cudaStream_t stream, const std::function<void()>& body) {
+  K3_CUDA_CHECK(cudaStreamBeginCapture(stream, cudaStreamCaptureModeGlobal));
+  cudaGraph_t graph = nullptr;
+  try {
+    body();
+  } catch (...) {
+    static_cast<void>(cudaStreamEndCapture(stream, &graph));
+    if (graph != nullptr) static_cast<void>(cudaGraphDestroy(graph));
+    throw;
+  }
+  K3_CUDA_CHECK(cudaStreamEndCapture(stream, &graph));
+  const cudaError_t error = cudaGraphInstantiate(&exec_, graph, 0);
+  static_cast<void>(cudaGraphDestroy(graph));
+  K3_CUDA_CHECK(error);
+}
+CudaGraph::~CudaGraph() {
+  if (exec_ != nullptr) static_cast<void>(cudaGraphExecDestroy(exec_));
+}
+CudaGraph::CudaGraph(CudaGraph&& other) noexcept : exec_(std::exchange(other.exec_, nullptr)) {}
+void CudaGraph::launch(cudaStream_t stream) const { K3_CUDA_CHECK(cudaGraphLaunch(exec_, stream)); }
+
 Timing time_in_graphs(int num_sets, const std::function<void(int, cudaStream_t)>& launch) {
   const CudaStream stream;
   const int num_graphs = std::max(1, (num_sets + kLaunchesPerGraph - 1) / kLaunchesPerGraph);
-  std::vector<GraphExec> graphs;
+  std::vector<CudaGraph> graphs;
   for (int g = 0; g < num_graphs; ++g)
     graphs.emplace_back(stream.get(), [&] {
       for (int i = 0; i < kLaunchesPerGraph; ++i)
         launch((g * kLaunchesPerGraph + i) % num_sets, stream.get());
     });
 
-  for (const GraphExec& graph : graphs) graph.launch(stream.get());
+  for (const CudaGraph& graph : graphs) graph.launch(stream.get());
   K3_CUDA_CHECK(cudaStreamSynchronize(stream.get()));
 
   constexpr long long kSpinCycles =

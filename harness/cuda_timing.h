@@ -36,6 +36,20 @@ class CudaBuffer {
   std::byte* data_ = nullptr;
 };
 
+/// What `body` launches in `stream`, as a graph. Captured in global mode: an allocation or a wait
+/// in `body` fails.
+class CudaGraph {
+ public:
+  CudaGraph(cudaStream_t stream, const std::function<void()>& body);
+  ~CudaGraph();
+  CudaGraph(CudaGraph&& other) noexcept;
+  CudaGraph& operator=(CudaGraph&&) = delete;
+  void launch(cudaStream_t stream) const;
+
+ private:
+  cudaGraphExec_t exec_ = nullptr;
+};
+
 inline constexpr int kLaunchesPerGraph = 20;
 
 /// Time of one launch. `launch(i, stream)` is captured for i = 0, 1, ... into as many graphs of

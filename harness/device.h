@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <cstddef>
+#include <memory>
+#include <span>
 #include <string>
 
 #include "harness/runner.h"
@@ -15,5 +18,69 @@ const char* cuda_unusable();
 double run_once_on_device(const Driver& driver, Bundle& bundle, const RunOptions& options);
 Timing time_op_on_device(const Driver& driver, const BenchShape& shape, const RunOptions& options);
 Ceilings measure_cuda_ceilings();
+
+/// Device memory for what no bundle can hold.
+class DeviceMemory {
+ public:
+  explicit DeviceMemory(std::size_t bytes);  ///< not valid() where there is not so much
+  ~DeviceMemory();
+  DeviceMemory(const DeviceMemory&) = delete;
+  DeviceMemory& operator=(const DeviceMemory&) = delete;
+  [[nodiscard]] bool valid() const { return data_ != nullptr; }
+  [[nodiscard]] std::byte* data() const { return data_; }
+  void fill(std::byte byte);
+  void write(std::size_t offset, std::span<const std::byte> bytes);
+  void read(std::size_t offset, std::span<std::byte> bytes) const;
+
+ private:
+  std::size_t bytes_;
+  std::byte* data_ = nullptr;
+};
+
+/// The tensors of a bundle on the device, with guard bytes around each, for calls that find there
+/// what earlier ones left.
+class DeviceBundle {
+ public:
+  explicit DeviceBundle(const Bundle& bundle);
+  ~DeviceBundle();
+  DeviceBundle(const DeviceBundle&) = delete;
+  DeviceBundle& operator=(const DeviceBundle&) = delete;
+
+  /// The views there, and the scalars.
+  [[nodiscard]] const Call& call() const;
+  /// New bytes for every tensor. The bundle has the names and the storage sizes of the first one.
+  void upload(const Bundle& bundle);
+  /// All tensors into a bundle of that kind. @throws Error naming the tensor beside which a guard
+  /// byte has changed.
+  void download(Bundle& bundle) const;
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+struct DeviceCall {
+  const Driver* driver;
+  Call call;
+  std::string variant;  ///< forced by name; empty = select() decides
+};
+
+/// Enqueues the calls one behind the other in one stream and waits for the last. Returns
+/// microseconds from the first to there.
+double run_on_device(std::span<const DeviceCall> calls);
+
+/// The same as a graph. An allocation or a wait inside a call fails its capture.
+class DeviceGraph {
+ public:
+  explicit DeviceGraph(std::span<const DeviceCall> calls);
+  ~DeviceGraph();
+  DeviceGraph(const DeviceGraph&) = delete;
+  DeviceGraph& operator=(const DeviceGraph&) = delete;
+  void replay();  ///< and waits
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
 
 }  // namespace k3::harness

@@ -131,13 +131,36 @@ class GuardedWorkspace {
   CudaBuffer block_;
 };
 
-ExecContext context_on(cudaStream_t stream, const RunOptions& options) {
+ExecContext context_on(cudaStream_t stream, const std::string& variant) {
   ExecContext ctx;
   ctx.backend = Backend::kCuda;
   ctx.stream = stream;
-  ctx.variant = options.forced();
+  ctx.variant = variant.empty() ? nullptr : variant.c_str();
   return ctx;
 }
+
+/// Calls with a workspace each.
+class Calls {
+ public:
+  explicit Calls(std::span<const DeviceCall> calls) : calls_(calls.begin(), calls.end()) {
+    for (const DeviceCall& c : calls_)
+      workspaces_.emplace_back(c.driver->workspace_size(c.call, context_on(nullptr, c.variant)));
+  }
+  void enqueue(cudaStream_t stream) const {
+    for (std::size_t i = 0; i < calls_.size(); ++i) {
+      ExecContext ctx = context_on(stream, calls_[i].variant);
+      ctx.workspace = workspaces_[i].get();
+      calls_[i].driver->run(calls_[i].call, ctx);
+    }
+  }
+  void check_workspaces() const {
+    for (const GuardedWorkspace& workspace : workspaces_) workspace.check();
+  }
+
+ private:
+  std::vector<DeviceCall> calls_;
+  std::vector<GuardedWorkspace> workspaces_;
+};
 
 }  // namespace
 
@@ -151,37 +174,100 @@ const char* cuda_unusable() {
   return reason.c_str();
 }
 
-double run_once_on_device(const Driver& driver, Bundle& bundle, const RunOptions& options) {
-  const Device device = current_device();
-  const Layout layout(bundle);
-  std::vector<std::byte> image = layout.image(bundle);
-  const CudaBuffer block(image.size());
-  K3_CUDA_CHECK(cudaMemcpy(block.data(), image.data(), image.size(), cudaMemcpyHostToDevice));
-  const Call call = layout.call(bundle, block.data(), device);
-
-  const CudaStream stream;
-  ExecContext ctx = context_on(stream.get(), options);
-  const GuardedWorkspace workspace(driver.workspace_size(call, ctx));
-  ctx.workspace = workspace.get();
+DeviceMemory::DeviceMemory(std::size_t bytes) : bytes_(bytes) {
+  void* data = nullptr;
+  if (cudaMalloc(&data, bytes) != cudaSuccess)
+    static_cast<void>(cudaGetLastError());  // the error would be the next call's
+  data_ = static_cast<std::byte*>(data);
+}
+DeviceMemory::~DeviceMemory() { static_cast<void>(cudaFree(data_)); }
+void DeviceMemory::fill(std::byte byte) {
+  K3_CUDA_CHECK(cudaMemset(data_, static_cast<int>(byte), bytes_));
   K3_CUDA_CHECK(cudaDeviceSynchronize());
+}
+void DeviceMemory::write(std::size_t offset, std::span<const std::byte> bytes) {
+  K3_CUDA_CHECK(cudaMemcpy(data_ + offset, bytes.data(), bytes.size(), cudaMemcpyHostToDevice));
+}
+void DeviceMemory::read(std::size_t offset, std::span<std::byte> bytes) const {
+  K3_CUDA_CHECK(cudaMemcpy(bytes.data(), data_ + offset, bytes.size(), cudaMemcpyDeviceToHost));
+}
 
+struct DeviceBundle::Impl {
+  explicit Impl(const Bundle& bundle)
+      : layout(bundle),
+        block(layout.total_bytes()),
+        call(layout.call(bundle, block.data(), current_device())) {}
+
+  Layout layout;
+  CudaBuffer block;
+  Call call;
+};
+
+DeviceBundle::DeviceBundle(const Bundle& bundle) : impl_(std::make_unique<Impl>(bundle)) {
+  upload(bundle);
+}
+DeviceBundle::~DeviceBundle() = default;
+const Call& DeviceBundle::call() const { return impl_->call; }
+
+void DeviceBundle::upload(const Bundle& bundle) {
+  const std::vector<std::byte> image = impl_->layout.image(bundle);
+  K3_CUDA_CHECK(
+      cudaMemcpy(impl_->block.data(), image.data(), image.size(), cudaMemcpyHostToDevice));
+  K3_CUDA_CHECK(cudaDeviceSynchronize());
+}
+
+void DeviceBundle::download(Bundle& bundle) const {
+  std::vector<std::byte> image(impl_->layout.total_bytes());
+  K3_CUDA_CHECK(
+      cudaMemcpy(image.data(), impl_->block.data(), image.size(), cudaMemcpyDeviceToHost));
+  impl_->layout.read_back(image, bundle);
+}
+
+double run_on_device(std::span<const DeviceCall> calls) {
+  const Calls prepared(calls);
+  const CudaStream stream;
+  K3_CUDA_CHECK(cudaDeviceSynchronize());
   const auto begin = std::chrono::steady_clock::now();
-  driver.run(call, ctx);
+  prepared.enqueue(stream.get());
   K3_CUDA_CHECK(cudaStreamSynchronize(stream.get()));
   const std::chrono::duration<double, std::micro> elapsed =
       std::chrono::steady_clock::now() - begin;
-
-  workspace.check();
-  K3_CUDA_CHECK(cudaMemcpy(image.data(), block.data(), image.size(), cudaMemcpyDeviceToHost));
-  layout.read_back(image, bundle);
+  prepared.check_workspaces();
   return elapsed.count();
+}
+
+struct DeviceGraph::Impl {
+  explicit Impl(std::span<const DeviceCall> span)
+      : calls(span), graph(stream.get(), [&] { calls.enqueue(stream.get()); }) {}
+
+  CudaStream stream;
+  Calls calls;
+  CudaGraph graph;
+};
+
+DeviceGraph::DeviceGraph(std::span<const DeviceCall> calls)
+    : impl_(std::make_unique<Impl>(calls)) {}
+DeviceGraph::~DeviceGraph() = default;
+
+void DeviceGraph::replay() {
+  impl_->graph.launch(impl_->stream.get());
+  K3_CUDA_CHECK(cudaStreamSynchronize(impl_->stream.get()));
+  impl_->calls.check_workspaces();
+}
+
+double run_once_on_device(const Driver& driver, Bundle& bundle, const RunOptions& options) {
+  const DeviceBundle tensors(bundle);
+  const DeviceCall call = {&driver, tensors.call(), options.variant};
+  const double elapsed = run_on_device({&call, 1});
+  tensors.download(bundle);
+  return elapsed;
 }
 
 Timing time_op_on_device(const Driver& driver, const BenchShape& shape, const RunOptions& options) {
   const Device device = current_device();
   const Bundle bundle = shape.make();
   const Layout layout(bundle);
-  ExecContext ctx = context_on(nullptr, options);
+  ExecContext ctx = context_on(nullptr, options.variant);
 
   // A set is cold again once the others have moved four times the L2 through it.
   constexpr double kMaxSets = 8000;
