@@ -24,9 +24,6 @@ constexpr std::int64_t kMaxSplit = 33;
 /// Up to here the grid is on the chip before the previous one ends, and can ask for memory.
 constexpr std::int64_t kMaxAlone = 132;
 
-/// Up to so many heads the grid is on the chip before the previous one ends, and can ask for
-/// memory.
-
 template <class Traits>
 cudaError_t launch_verify(const KdaVerifyProblem& p, const Target& target) {
   constexpr int kMaxGridY = 32768;
