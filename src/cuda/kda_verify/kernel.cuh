@@ -18,8 +18,7 @@
 ///      convolution, SiLU and norm; k.q; decay, beta; the output gate. They also leave its traces:
 ///      rings and windows. Every CTA of the cluster makes q, k and decay of all tokens, but v and
 ///      gate of its own rows only; rank 0 leaves what is not of a row.
-///   3. The chain's warps take their rows of the state, then per token: decay, dots with k and q,
-///   u,
+///   3. The chain's warps take their rows of the state. Per token: decay, dots with k and q, u,
 ///      o = h.q + u (k.q), update. No barrier between tokens.
 ///   4. Output: a warp takes a token; sums of squares of o travel through the cluster, if any.
 ///
@@ -118,7 +117,6 @@ struct VerifyChannels {
   bf16* ring;           ///< of token 0, or null
   const float* weight;  ///< of tap 0
   const float* bias;    ///< or null
-  ConvWeightQuad early_weights;
 
   __device__ VerifyChannels(const KdaVerifyProblem& p, const VerifyTask<Traits>& task, int part,
                             int quad, bool leaves_traces) {
@@ -136,11 +134,6 @@ struct VerifyChannels {
              std::int64_t{task.head} * p.ring_len * kHeadDim + 4 * quad;
     weight = p.conv_weight + channel;
     bias = p.conv_bias != nullptr ? p.conv_bias + channel : nullptr;
-    if constexpr (Traits::kLoadsEarly) early_weights = load_weights(p);
-  }
-
-  __device__ ConvWeightQuad load_weights(const KdaVerifyProblem& p) const {
-    return load_conv_weights<Access>(weight, p.conv_weight_stride, bias);
   }
 
   /// The window up to token t, which reaches back into the slot's.

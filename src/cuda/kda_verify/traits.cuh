@@ -9,8 +9,8 @@ namespace k3::cuda {
 /// @tparam kWarps_    of a CTA: all make tokens, the first of them run the chain
 /// @tparam kRows_     of the state, in a CTA
 /// @tparam kBatches_  of four rows, that a warp holds in registers
-/// @tparam kMinCtas_  that an SM must have registers for; with one there are enough to ask for rows
-///                    and weights ahead of the tokens' arithmetic
+/// @tparam kMinCtas_  that an SM must have registers for; with one there are enough to ask for the
+///                    rows before the tokens' arithmetic
 template <int kWarps_, int kRows_, int kBatches_, int kMinCtas_>
 struct VerifyShape {
   static constexpr int kMinCtas = kMinCtas_;
