@@ -64,7 +64,6 @@ struct DecodePlace {
   int head = static_cast<int>(blockIdx.x) / Traits::kClusterSize;
   int n = static_cast<int>(blockIdx.y + blockIdx.z * gridDim.y);
 
-  __device__ DecodePlace() = default;
   __device__ int first_row() const { return rank * Traits::kRows; }  ///< of the CTA
   __device__ int warp_row() const { return warp * Traits::kBatches * Traits::kBatch; }  ///< in it
   /// First of the four channels of the head that a lane has in its role.
@@ -80,22 +79,17 @@ struct DecodePlace {
   }
 };
 
-template <class Access, class Problem, class Traits>
-__device__ DecodeInputs load_decay_inputs(const Problem& p, const DecodePlace<Traits>& at) {
-  const int channel = at.head * kHeadDim + at.quad();
-  DecodeInputs in = {};
-  in.newest = Access::load(p.g + at.n * p.g_stride + channel);
-  if (p.dt_bias != nullptr) in.conv.bias = Access::load(p.dt_bias + channel);
-  in.beta_logit = widen(p.beta[at.n * p.beta_stride + at.head]);
-  return in;
-}
-
 template <class Access, class Traits>
 __device__ DecodeInputs load_inputs(const KdaFusedDecodeProblem& p, const DecodePlace<Traits>& at) {
   DecodeInputs in = {};
   if (!at.has_role()) return in;
-  if (at.warp == kDecay) return load_decay_inputs<Access>(p, at);
   const int in_head = at.head * kHeadDim + at.quad();
+  if (at.warp == kDecay) {
+    in.newest = Access::load(p.g + at.n * p.g_stride + in_head);
+    if (p.dt_bias != nullptr) in.conv.bias = Access::load(p.dt_bias + in_head);
+    in.beta_logit = widen(p.beta[at.n * p.beta_stride + at.head]);
+    return in;
+  }
   const int channel = at.channel(p.H);
   in.newest = Access::load(p.mixed_qkv + at.n * p.mixed_qkv_stride + channel);
   in.conv = load_conv_weights<Access>(p.conv_weight + channel, p.conv_weight_stride,
@@ -112,8 +106,13 @@ __device__ DecodeInputs load_inputs(const KdaPackedDecodeProblem& p,
                                     const DecodePlace<Traits>& at) {
   DecodeInputs in = {};
   if (!at.has_role()) return in;
-  if (at.warp == kDecay) return load_decay_inputs<Access>(p, at);
   const int in_head = at.head * kHeadDim + at.quad();
+  if (at.warp == kDecay) {
+    in.newest = Access::load(p.g + at.n * p.g_stride + in_head);
+    if (p.dt_bias != nullptr) in.conv.bias = Access::load(p.dt_bias + in_head);
+    in.beta_logit = widen(p.beta[at.n * p.beta_stride + at.head]);
+    return in;
+  }
   const int channel = at.warp == kValue
                           ? 2 * p.H * kHeadDim + in_head
                           : (at.warp * p.H + at.head / (p.HV / p.H)) * kHeadDim + at.quad();

@@ -63,7 +63,6 @@ struct CommitTask {
   std::int64_t track_slot = -1;  ///< -1: none
   int track_step = -1;
 
-  __device__ CommitTask() = default;
   __device__ int first_row() const { return part * Traits::kRows; }
 };
 
