@@ -63,28 +63,34 @@ void prepare(const Problem& p, int n, std::int64_t slot, int h, Head& head) {
   head.beta = step::beta_of(p.beta[n * p.beta_stride + h]);
 }
 
-/// Requests kRows rows from memory.
+/// Requests `count` elements from memory.
 template <class StateT>
-HWY_INLINE void prefetch_rows(const StateT* rows) {
+HWY_INLINE void prefetch(const StateT* from, int count) {
   constexpr int kLine = 64 / static_cast<int>(sizeof(StateT));
-  for (int i = 0; i < kRows * kD; i += kLine) hwy::Prefetch(rows + i);
+  for (int i = 0; i < count; i += kLine) hwy::Prefetch(from + i);
 }
 
 /// The recurrence over all 128 rows of one head. `o` is the unnormalised output. Rows
-/// [kAhead, 128) are requested from memory here, and as many rows of the next head's state.
+/// [kAhead, 128) are requested from memory here, and as many rows of the next head's state: a few
+/// lines at a time, because a core has some two dozen requests in flight, and stands still when it
+/// issues more.
 template <class StateT>
 void recur(const Head& head, StateT* state, const StateT* next, float* o) {
+  constexpr int kPart = kRows * kD / step::kParts;
+  step::Pending<StateT> pending;
   for (int row = 0; row < kD; row += kRows) {
     StateT* const rows = state + row * kD;
-    if (row + kAhead < kD)
-      prefetch_rows(rows + kAhead * kD);
-    else if (next != nullptr)
-      prefetch_rows(next + (row + kAhead - kD) * kD);
-    const step::RowDots dots = step::row_dots(head, rows);
+    const StateT* const later = row + kAhead < kD ? rows + kAhead * kD
+                                : next != nullptr ? next + (row + kAhead - kD) * kD
+                                                  : rows;
+    const auto ahead = [=](int part) HWY_ATTR { prefetch(later + part * kPart, kPart); };
+    const step::RowDots dots = step::row_dots(head, rows, pending, ahead);
     const T128QuadVec u = step::correction(head, dots, row);
     hn::Store(step::output(head, dots, u), T128Quad(), o + row);
-    step::update_rows(head, u, rows);
+    pending.rows = rows;
+    hn::Store(u, T128Quad(), pending.u);
   }
+  step::update_rows(head, pending);
 }
 
 void write_out(const Problem& p, int n, int h, float* o) {
@@ -99,8 +105,7 @@ void decode_live(const Problem& p, int n, std::int64_t slot, int h_begin, int h_
   Head head;
   HWY_ALIGN float o[kD];
   StateT* const slot_state = static_cast<StateT*>(p.state) + slot * p.state_slot_stride;
-  for (int row = 0; row < kAhead; row += kRows)
-    prefetch_rows(slot_state + (std::int64_t{h_begin} * kD + row) * kD);
+  prefetch(slot_state + std::int64_t{h_begin} * kD * kD, kAhead * kD);
   for (int h = h_begin; h < h_end; ++h) {
     StateT* const state = slot_state + std::int64_t{h} * kD * kD;
     prepare(p, n, slot, h, head);
