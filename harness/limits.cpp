@@ -50,15 +50,16 @@ Ceilings Limits::overall() const {
 Rounds::Rounds(std::function<Ceilings()> read, const Cost& cost)
     : read_(std::move(read)), cost_(cost), before_(read_()) {}
 
-void Rounds::add(double microseconds) {
-  round_.push_back(microseconds);
-  samples_.push_back(microseconds);
-}
+void Rounds::add(double microseconds) { round_.push_back(microseconds); }
 
 void Rounds::close() {
   if (round_.empty()) return;
   const Ceilings after = read_();
-  floor_shares_.push_back(floor_us(cost_, mean(before_, after)) / quantile(round_, 0.5));
+  const double floor = floor_us(cost_, mean(before_, after));
+  for (const double sample : round_) {
+    samples_.push_back(sample);
+    floor_shares_.push_back(floor / sample);
+  }
   before_ = after;
   round_.clear();
 }

@@ -54,8 +54,8 @@ class Rounds {
   void add(double microseconds);
   /// Ends the round that the last samples were added to.
   void close();
-  /// Quantiles of all samples. The floor stands to the median as it does in the median round, where
-  /// a round's own floor comes from the mean of the readings before and after it.
+  /// Over all closed rounds. A sample's own floor comes from the mean of the readings before and
+  /// after its round; floor_us / median_us is the median of floor / sample.
   [[nodiscard]] Timing timing() const;
 
  private:
@@ -64,7 +64,7 @@ class Rounds {
   Ceilings before_;
   std::vector<double> round_;
   std::vector<double> samples_;
-  std::vector<double> floor_shares_;  ///< floor / median sample, by round
+  std::vector<double> floor_shares_;  ///< floor / sample
 };
 
 }  // namespace k3::harness
