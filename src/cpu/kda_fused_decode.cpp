@@ -63,27 +63,35 @@ void prepare(const Problem& p, int n, std::int64_t slot, int h, Head& head) {
   head.beta = step::beta_of(p.beta[n * p.beta_stride + h]);
 }
 
-/// Requests `count` elements from memory.
+/// Requests the states of a task's heads from memory, in the order of their addresses. It moves
+/// itself on: g++ drops a call that does nothing but prefetch.
 template <class StateT>
-HWY_INLINE void prefetch(const StateT* from, int count) {
-  constexpr int kLine = 64 / static_cast<int>(sizeof(StateT));
-  for (int i = 0; i < count; i += kLine) hwy::Prefetch(from + i);
-}
+class Prefetcher {
+ public:
+  Prefetcher(const StateT* begin, const StateT* end) : at_(begin), end_(end) {}
 
-/// The recurrence over all 128 rows of one head. `o` is the unnormalised output. Rows
-/// [kAhead, 128) are requested from memory here, and as many rows of the next head's state: a few
-/// lines at a time, because a core has some two dozen requests in flight, and stands still when it
-/// issues more.
+  HWY_INLINE void request(int elements) {
+    if (at_ >= end_) return;
+    for (int i = 0; i < elements; i += kLine) hwy::Prefetch(at_ + i);
+    at_ += elements;
+  }
+
+ private:
+  static constexpr int kLine = 64 / static_cast<int>(sizeof(StateT));
+  const StateT* at_;
+  const StateT* end_;
+};
+
+/// The recurrence over all 128 rows of one head. `o` is the unnormalised output. As many rows are
+/// requested from memory, a few lines at a time: a core has some two dozen requests in flight and
+/// stands still when it issues more.
 template <class StateT>
-void recur(const Head& head, StateT* state, const StateT* next, float* o) {
+void recur(const Head& head, StateT* state, Prefetcher<StateT>& prefetcher, float* o) {
   constexpr int kPart = kRows * kD / step::kParts;
+  const auto ahead = [&]() HWY_ATTR { prefetcher.request(kPart); };
   step::Pending<StateT> pending;
   for (int row = 0; row < kD; row += kRows) {
     StateT* const rows = state + row * kD;
-    const StateT* const later = row + kAhead < kD ? rows + kAhead * kD
-                                : next != nullptr ? next + (row + kAhead - kD) * kD
-                                                  : rows;
-    const auto ahead = [=](int part) HWY_ATTR { prefetch(later + part * kPart, kPart); };
     const step::RowDots dots = step::row_dots(head, rows, pending, ahead);
     const T128QuadVec u = step::correction(head, dots, row);
     hn::Store(step::output(head, dots, u), T128Quad(), o + row);
@@ -105,11 +113,13 @@ void decode_live(const Problem& p, int n, std::int64_t slot, int h_begin, int h_
   Head head;
   HWY_ALIGN float o[kD];
   StateT* const slot_state = static_cast<StateT*>(p.state) + slot * p.state_slot_stride;
-  prefetch(slot_state + std::int64_t{h_begin} * kD * kD, kAhead * kD);
+  Prefetcher<StateT> prefetcher(slot_state + std::int64_t{h_begin} * kD * kD,
+                                slot_state + std::int64_t{h_end} * kD * kD);
+  prefetcher.request(kAhead * kD);
   for (int h = h_begin; h < h_end; ++h) {
     StateT* const state = slot_state + std::int64_t{h} * kD * kD;
     prepare(p, n, slot, h, head);
-    recur(head, state, h + 1 < h_end ? state + kD * kD : nullptr, o);
+    recur(head, state, prefetcher, o);
     write_out(p, n, h, o);
   }
 }

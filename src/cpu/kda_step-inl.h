@@ -210,7 +210,7 @@ struct RowDots {
 };
 
 /// Between its parts goes the update of earlier rows, where there are any, whose stores take the
-/// ports that the dot products leave idle, and a call of ahead(part) to request rows from memory.
+/// ports that the dot products leave idle, and a call of ahead() to request rows from memory.
 template <class StateT, class Ahead>
 HWY_INLINE RowDots row_dots(const Head& head, const StateT* rows, const Pending<StateT>& pending,
                             const Ahead& ahead) {
@@ -219,7 +219,7 @@ HWY_INLINE RowDots row_dots(const Head& head, const StateT* rows, const Pending<
     T128Two blocks0[4];
     T128Two blocks1[4];
     for (int block = 0; block < 4; ++block) {
-      ahead(r * 2 + block);
+      ahead();
       T128Vec k0[kT128BlockVectors], q0[kT128BlockVectors];
       T128Vec k1[kT128BlockVectors], q1[kT128BlockVectors];
       for (std::size_t i = 0; i < kT128BlockVectors; ++i) {
