@@ -83,8 +83,7 @@ class Prefetcher {
 };
 
 /// The recurrence over all 128 rows of one head. `o` is the unnormalised output. As many rows are
-/// requested from memory, a few lines at a time: a core has some two dozen requests in flight and
-/// stands still when it issues more.
+/// requested from memory, a few lines at a time between the parts of a step.
 template <class StateT>
 void recur(const Head& head, StateT* state, Prefetcher<StateT>& prefetcher, float* o) {
   constexpr int kPart = kRows * kD / step::kParts;
