@@ -56,7 +56,8 @@ HWY_INLINE void take(const ChainToken* before, const ChainToken& token, int row,
   const T128Tag d;
   const std::size_t lanes = hn::Lanes(d);
   T128Vec u[kRows];
-  for (int r = 0; r < kRows; ++r) u[r] = hn::Set(d, block.u[r]);
+  if constexpr (!kFirst)
+    for (int r = 0; r < kRows; ++r) u[r] = hn::Set(d, block.u[r]);
   T128Vec sums[kRows][kT128Vectors];
   for (std::size_t i = 0; i < kT128Vectors; ++i) {
     T128Vec sum[kRows];
