@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Several tokens of one head on a block of state rows, as a replay takes them: the arithmetic of
-// kda_step-inl.h, scheduled so that the block stays in the first cache. The rows are transposed
-// once, as T128 wants them, and a token costs one pass: its decay, its dot products with k and the
-// update of the token before.
+// Several tokens of one head on a block of state rows, with outputs (a verify) or without (a
+// replay): the arithmetic of kda_step-inl.h, scheduled so that the block stays in the first cache.
+// The rows are transposed once, as T128 wants them, and a token costs one pass: the update of the
+// token before, its decay, and its dot products with k and q.
 
 #if defined(K3_CPU_KDA_CHAIN_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef K3_CPU_KDA_CHAIN_INL_H_
@@ -32,6 +32,16 @@ struct ChainToken {
   float beta;  ///< activated
 };
 
+/// A token that gives an output, too.
+struct OutputToken : ChainToken {
+  HWY_ALIGN float q_split[kD];  ///< normalised and scaled
+  HWY_ALIGN float o[kD];        ///< unnormalised; comes with the rows
+  float qk;                     ///< dot(k, q)
+};
+
+template <class Token>
+inline constexpr bool kHasOutput = std::is_same_v<Token, OutputToken>;
+
 /// kRows rows, each as t128_split lays it out, and what the last token's update still has to add.
 struct ChainBlock {
   HWY_ALIGN float rows[kRows * kD];  ///< as read, then after the decay of the last token
@@ -47,43 +57,62 @@ HWY_INLINE T128Vec kept(T128Vec x) {
     return x;
 }
 
-/// Makes the update of the token before (null: the rows are as read), then the decay of `token`,
-/// and finds its correction. `row` is the head's row that the block begins with. Lanes go one by
-/// one with all rows inside: what the tokens hold is loaded once for four rows.
-template <class StateT, bool kFirst>
-HWY_INLINE void take(const ChainToken* before, const ChainToken& token, int row,
-                     ChainBlock& block) {
-  const T128Tag d;
-  const std::size_t lanes = hn::Lanes(d);
-  T128Vec u[kRows];
-  if constexpr (!kFirst)
-    for (int r = 0; r < kRows; ++r) u[r] = hn::Set(d, block.u[r]);
-  T128Vec sums[kRows][kT128Vectors];
-  for (std::size_t i = 0; i < kT128Vectors; ++i) {
-    T128Vec sum[kRows];
-    for (std::size_t e = 0; e < 4; ++e) {
-      const std::size_t at = (4 * i + e) * lanes;
-      const auto decay = hn::Load(d, token.decay_split + at);
-      const auto k = hn::Load(d, token.k_split + at);
-      for (int r = 0; r < kRows; ++r) {
-        float* const x = block.rows + r * kD + at;
-        auto h = hn::Load(d, x);
-        if constexpr (!kFirst)
-          h = kept<StateT>(hn::MulAdd(hn::Load(d, before->k_split + at), u[r], h));
-        h = hn::Mul(h, decay);
-        hn::Store(h, d, x);
-        sum[r] = e == 0 ? hn::Mul(h, k) : hn::MulAdd(h, k, sum[r]);
-      }
-    }
-    for (int r = 0; r < kRows; ++r) sums[r][i] = sum[r];
-  }
-  const T128Quad quad;
-  const T128QuadVec hk = t128_finish(
+/// Four rows' dot products from their group sums, one row per lane.
+HWY_INLINE T128QuadVec chain_dots(const T128Vec (&sums)[kRows][kT128Vectors]) {
+  return t128_finish(
       {t128_blocks(sums[0]), t128_blocks(sums[1]), t128_blocks(sums[2]), t128_blocks(sums[3])});
-  const auto v = hn::Load(quad, token.v + row);
-  hn::Store(hn::Mul(hn::Sub(v, hk), hn::Set(quad, token.beta)), quad, block.u);
 }
 static_assert(kRows == 4);
+
+/// Makes the update of the token before (null: the rows are as read), then the decay of `token`,
+/// and finds its correction and output. `row` is the head's row that the block begins with. Lanes
+/// go one by one with several rows inside, as many as the registers of AVX2 have room for: what the
+/// tokens hold is loaded once for all of them.
+template <class StateT, bool kFirst, class Token>
+HWY_INLINE void take(const Token* before, Token& token, int row, ChainBlock& block) {
+  constexpr int kInside = kHasOutput<Token> ? kRows / 2 : kRows;
+  const T128Tag d;
+  const std::size_t lanes = hn::Lanes(d);
+  T128Vec k_sums[kRows][kT128Vectors];
+  T128Vec q_sums[kRows][kT128Vectors];
+  for (int first = 0; first < kRows; first += kInside) {
+    T128Vec u[kInside];
+    if constexpr (!kFirst)
+      for (int r = 0; r < kInside; ++r) u[r] = hn::Set(d, block.u[first + r]);
+    for (std::size_t i = 0; i < kT128Vectors; ++i) {
+      T128Vec k_sum[kInside];
+      T128Vec q_sum[kInside];
+      for (std::size_t e = 0; e < 4; ++e) {
+        const std::size_t at = (4 * i + e) * lanes;
+        const auto decay = hn::Load(d, token.decay_split + at);
+        const auto k = hn::Load(d, token.k_split + at);
+        for (int r = 0; r < kInside; ++r) {
+          float* const x = block.rows + (first + r) * kD + at;
+          auto h = hn::Load(d, x);
+          if constexpr (!kFirst)
+            h = kept<StateT>(hn::MulAdd(hn::Load(d, before->k_split + at), u[r], h));
+          h = hn::Mul(h, decay);
+          hn::Store(h, d, x);
+          k_sum[r] = e == 0 ? hn::Mul(h, k) : hn::MulAdd(h, k, k_sum[r]);
+          if constexpr (kHasOutput<Token>) {
+            const auto q = hn::Load(d, token.q_split + at);
+            q_sum[r] = e == 0 ? hn::Mul(h, q) : hn::MulAdd(h, q, q_sum[r]);
+          }
+        }
+      }
+      for (int r = 0; r < kInside; ++r) {
+        k_sums[first + r][i] = k_sum[r];
+        if constexpr (kHasOutput<Token>) q_sums[first + r][i] = q_sum[r];
+      }
+    }
+  }
+  const T128Quad quad;
+  const auto v = hn::Load(quad, token.v + row);
+  const auto u = hn::Mul(hn::Sub(v, chain_dots(k_sums)), hn::Set(quad, token.beta));
+  hn::Store(u, quad, block.u);
+  if constexpr (kHasOutput<Token>)
+    hn::Store(hn::MulAdd(u, hn::Set(quad, token.qk), chain_dots(q_sums)), quad, token.o + row);
+}
 
 template <class StateT>
 HWY_INLINE void read_rows(const StateT* rows, ChainBlock& block) {
@@ -108,26 +137,24 @@ inline constexpr int kChainBlocks = 2;
 inline constexpr int kChainRows = kChainBlocks * kRows;
 static_assert(kD % kChainRows == 0);
 
-/// Rows [row, row + kChainRows) of a head after `count` >= 1 tokens. `tracked` receives the rows
-/// after token `track` where that is one of them.
-template <class StateT>
-HWY_INLINE void chain_rows(const ChainToken* tokens, int count, int row, StateT* rows, int track,
-                           StateT* tracked) {
+/// Takes `count` >= 1 tokens over rows [row, row + kChainRows) of a head, which stand at `rows` and
+/// stay as they are there. After token t comes after(t, write), and write(to) stores the rows.
+template <class StateT, class Token, class After>
+HWY_INLINE void chain_rows(Token* tokens, int count, int row, const StateT* rows,
+                           const After& after) {
   ChainBlock blocks[kChainBlocks];
   for (int b = 0; b < kChainBlocks; ++b) {
     read_rows(rows + b * kRows * kD, blocks[b]);
-    take<StateT, true>(nullptr, tokens[0], row + b * kRows, blocks[b]);
+    take<StateT, true, Token>(nullptr, tokens[0], row + b * kRows, blocks[b]);
   }
-  const auto write = [&](int t, StateT* to) HWY_ATTR {
-    for (int b = 0; b < kChainBlocks; ++b) write_rows(tokens[t], blocks[b], to + b * kRows * kD);
-  };
-  for (int t = 0; t < count; ++t) {
-    if (t == track) write(t, tracked);
+  for (int t = 0;; ++t) {
+    after(t, [&](StateT* to) HWY_ATTR {
+      for (int b = 0; b < kChainBlocks; ++b) write_rows(tokens[t], blocks[b], to + b * kRows * kD);
+    });
     if (t + 1 == count) break;
     for (int b = 0; b < kChainBlocks; ++b)
       take<StateT, false>(tokens + t, tokens[t + 1], row + b * kRows, blocks[b]);
   }
-  write(count - 1, rows);
 }
 
 }  // namespace step

@@ -111,8 +111,11 @@ void commit_states(const Problem& p, int layer, const Request& r, int j_begin, i
       for (int t = 0; t < count; ++t) load_token(p, layer, r.ring_row, j, first + t, tokens[t]);
       for (int row = 0; row < kD; row += step::kChainRows) {
         if (first == 0) prefetcher.request(step::kChainRows * kD);
-        step::chain_rows(tokens, count, row, state + row * kD, r.track_step - first,
-                         tracked != nullptr ? tracked + row * kD : nullptr);
+        const auto after = [&](int t, const auto& write) HWY_ATTR {
+          if (first + t == r.track_step) write(tracked + row * kD);
+          if (t + 1 == count) write(state + row * kD);
+        };
+        step::chain_rows<StateT>(tokens, count, row, state + row * kD, after);
       }
     }
   }

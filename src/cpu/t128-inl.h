@@ -142,10 +142,6 @@ HWY_INLINE void t128_split(const float* from, float* split) {
   for (std::size_t i = 0; i < kT128Vectors; ++i) t128_store_split(t128_load(from, i), i, split);
 }
 
-HWY_INLINE T128Elements t128_mul(const T128Elements& x, const T128Elements& y) {
-  return {hn::Mul(x.e0, y.e0), hn::Mul(x.e1, y.e1), hn::Mul(x.e2, y.e2), hn::Mul(x.e3, y.e3)};
-}
-
 /// x y + z.
 HWY_INLINE T128Elements t128_mul_add(const T128Elements& x, T128Vec y, const T128Elements& z) {
   return {hn::MulAdd(x.e0, y, z.e0), hn::MulAdd(x.e1, y, z.e1), hn::MulAdd(x.e2, y, z.e2),
