@@ -57,61 +57,86 @@ HWY_INLINE T128Vec kept(T128Vec x) {
     return x;
 }
 
-/// Four rows' dot products from their group sums, one row per lane.
-HWY_INLINE T128QuadVec chain_dots(const T128Vec (&sums)[kRows][kT128Vectors]) {
-  return t128_finish(
-      {t128_blocks(sums[0]), t128_blocks(sums[1]), t128_blocks(sums[2]), t128_blocks(sums[3])});
+/// Group sums of a row: the vectors of its blocks of 32 elements.
+using RowSums = T128Vec[4][kT128BlockVectors];
+
+/// Two rows, or one row with two vectors, up to level 3.
+HWY_INLINE T128Two chain_join(const RowSums& x, const RowSums& y) {
+  T128Two blocks[4];
+  for (int b = 0; b < 4; ++b) blocks[b] = t128_level1_of_two(x[b], y[b]);
+  return t128_join_of_two(blocks);
+}
+
+/// Dot products of the decayed rows with k and q.
+HWY_INLINE RowDots chain_dots(const RowSums (&k_sums)[kRows], const RowSums (&q_sums)[kRows]) {
+  T128Two rows[kRows];
+  for (int r = 0; r < kRows; ++r) rows[r] = chain_join(k_sums[r], q_sums[r]);
+  const T128Two dots = t128_join_of_two(rows);
+  return {t128_first(dots), t128_second(dots)};
+}
+
+/// With k alone.
+HWY_INLINE T128QuadVec chain_dots(const RowSums (&k_sums)[kRows]) {
+  const T128Two even = chain_join(k_sums[0], k_sums[2]);
+  const T128Two odd = chain_join(k_sums[1], k_sums[3]);
+  return t128_join(T128Quad(), t128_first(even), t128_first(odd), t128_second(even),
+                   t128_second(odd));
 }
 static_assert(kRows == 4);
 
 /// Makes the update of the token before (null: the rows are as read), then the decay of `token`,
 /// and finds its correction and output. `row` is the head's row that the block begins with. Lanes
-/// go one by one with several rows inside, as many as the registers of AVX2 have room for: what the
-/// tokens hold is loaded once for all of them.
+/// go one by one with all rows inside: what the tokens hold is loaded once for four rows.
 template <class StateT, bool kFirst, class Token>
 HWY_INLINE void take(const Token* before, Token& token, int row, ChainBlock& block) {
-  constexpr int kInside = kHasOutput<Token> ? kRows / 2 : kRows;
   const T128Tag d;
   const std::size_t lanes = hn::Lanes(d);
-  T128Vec k_sums[kRows][kT128Vectors];
-  T128Vec q_sums[kRows][kT128Vectors];
-  for (int first = 0; first < kRows; first += kInside) {
-    T128Vec u[kInside];
-    if constexpr (!kFirst)
-      for (int r = 0; r < kInside; ++r) u[r] = hn::Set(d, block.u[first + r]);
-    for (std::size_t i = 0; i < kT128Vectors; ++i) {
-      T128Vec k_sum[kInside];
-      T128Vec q_sum[kInside];
-      for (std::size_t e = 0; e < 4; ++e) {
-        const std::size_t at = (4 * i + e) * lanes;
-        const auto decay = hn::Load(d, token.decay_split + at);
-        const auto k = hn::Load(d, token.k_split + at);
-        for (int r = 0; r < kInside; ++r) {
-          float* const x = block.rows + (first + r) * kD + at;
-          auto h = hn::Load(d, x);
-          if constexpr (!kFirst)
-            h = kept<StateT>(hn::MulAdd(hn::Load(d, before->k_split + at), u[r], h));
-          h = hn::Mul(h, decay);
-          hn::Store(h, d, x);
-          k_sum[r] = e == 0 ? hn::Mul(h, k) : hn::MulAdd(h, k, k_sum[r]);
-          if constexpr (kHasOutput<Token>) {
-            const auto q = hn::Load(d, token.q_split + at);
-            q_sum[r] = e == 0 ? hn::Mul(h, q) : hn::MulAdd(h, q, q_sum[r]);
-          }
+  T128Vec u[kRows];
+  if constexpr (!kFirst)
+    for (int r = 0; r < kRows; ++r) u[r] = hn::Set(d, block.u[r]);
+  RowSums k_sums[kRows];
+  RowSums q_sums[kRows];
+  for (std::size_t i = 0; i < kT128Vectors; ++i) {
+    T128Vec k_sum[kRows];
+    T128Vec q_sum[kRows];
+    for (std::size_t e = 0; e < 4; ++e) {
+      const std::size_t at = (4 * i + e) * lanes;
+      const auto decay = hn::Load(d, token.decay_split + at);
+      const auto k = hn::Load(d, token.k_split + at);
+      for (int r = 0; r < kRows; ++r) {
+        float* const x = block.rows + r * kD + at;
+        auto h = hn::Load(d, x);
+        if constexpr (!kFirst)
+          h = kept<StateT>(hn::MulAdd(hn::Load(d, before->k_split + at), u[r], h));
+        h = hn::Mul(h, decay);
+        hn::Store(h, d, x);
+        k_sum[r] = e == 0 ? hn::Mul(h, k) : hn::MulAdd(h, k, k_sum[r]);
+        if constexpr (kHasOutput<Token>) {
+          const auto q = hn::Load(d, token.q_split + at);
+          q_sum[r] = e == 0 ? hn::Mul(h, q) : hn::MulAdd(h, q, q_sum[r]);
         }
       }
-      for (int r = 0; r < kInside; ++r) {
-        k_sums[first + r][i] = k_sum[r];
-        if constexpr (kHasOutput<Token>) q_sums[first + r][i] = q_sum[r];
-      }
+    }
+    for (int r = 0; r < kRows; ++r) {
+      k_sums[r][i / kT128BlockVectors][i % kT128BlockVectors] = k_sum[r];
+      if constexpr (kHasOutput<Token>)
+        q_sums[r][i / kT128BlockVectors][i % kT128BlockVectors] = q_sum[r];
     }
   }
   const T128Quad quad;
-  const auto v = hn::Load(quad, token.v + row);
-  const auto u = hn::Mul(hn::Sub(v, chain_dots(k_sums)), hn::Set(quad, token.beta));
-  hn::Store(u, quad, block.u);
-  if constexpr (kHasOutput<Token>)
-    hn::Store(hn::MulAdd(u, hn::Set(quad, token.qk), chain_dots(q_sums)), quad, token.o + row);
+  const auto correct = [&](T128QuadVec hk) HWY_ATTR {
+    const auto v = hn::Load(quad, token.v + row);
+    const auto correction = hn::Mul(hn::Sub(v, hk), hn::Set(quad, token.beta));
+    hn::Store(correction, quad, block.u);
+    return correction;
+  };
+  if constexpr (kHasOutput<Token>) {
+    const RowDots dots = chain_dots(k_sums, q_sums);
+    const auto o = hn::MulAdd(correct(dots.hk), hn::Set(quad, token.qk), dots.hq);
+    hn::Store(o, quad, token.o + row);
+  } else {
+    correct(chain_dots(k_sums));
+  }
 }
 
 template <class StateT>

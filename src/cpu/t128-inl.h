@@ -184,19 +184,6 @@ HWY_INLINE T128QuadVec t128_level1(D d, const hn::Vec<D>* sums) {
     return hn::Add(sums[0], sums[1]);
 }
 
-/// Levels 1 to 3, of all group sums of one dot product.
-HWY_INLINE T128QuadVec t128_blocks(const T128Vec (&sums)[kT128Vectors]) {
-  constexpr std::size_t kStep = kT128Vectors / 4;
-  const T128Tag d;
-  return t128_join(T128Quad(), t128_level1(d, sums), t128_level1(d, sums + kStep),
-                   t128_level1(d, sums + 2 * kStep), t128_level1(d, sums + 3 * kStep));
-}
-
-/// Levels 4 and 5: dot product i in lane i.
-HWY_INLINE T128QuadVec t128_finish(const T128QuadVec (&x)[4]) {
-  return t128_join(T128Quad(), x[0], x[1], x[2], x[3]);
-}
-
 /// Two dot products on their way up the tree together. On 8 lanes one stands in the lower quad and
 /// the other in the upper one, so that a join serves both; on 4 lanes each has a vector.
 struct T128Two {
@@ -246,11 +233,15 @@ HWY_INLINE T128QuadVec t128_second(const Two& two) {
 
 /// One dot product of two vectors in their natural order.
 HWY_INLINE float t128_dot(const float* x, const float* y) {
+  constexpr std::size_t kStep = kT128BlockVectors;
+  const T128Tag d;
+  const T128Quad quad;
   T128Vec sums[kT128Vectors];
   for (std::size_t i = 0; i < kT128Vectors; ++i)
     sums[i] = t128_group_sums(t128_load(x, i), t128_load(y, i));
-  const T128QuadVec blocks = t128_blocks(sums);
-  return hn::GetLane(t128_finish({blocks, blocks, blocks, blocks}));
+  const auto blocks = t128_join(quad, t128_level1(d, sums), t128_level1(d, sums + kStep),
+                                t128_level1(d, sums + 2 * kStep), t128_level1(d, sums + 3 * kStep));
+  return hn::GetLane(t128_join(quad, blocks, blocks, blocks, blocks));
 }
 
 }  // namespace k3::cpu::HWY_NAMESPACE
