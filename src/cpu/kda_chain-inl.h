@@ -156,28 +156,25 @@ HWY_INLINE void write_rows(const ChainToken& token, const ChainBlock& block, Sta
                  i, rows + r * kD);
 }
 
-/// Blocks that take turns: the sums of one, a long chain of additions, hide behind the pass over
+/// Takes `count` >= 1 tokens over rows [row, row + kBlocks * kRows) of a head, which stand at
+/// `rows` and stay as they are there. After token t comes after(t, write), and write(to) stores the
+/// rows. Blocks take turns: the sums of one, a long chain of additions, hide behind the pass over
 /// the other.
-inline constexpr int kChainBlocks = 2;
-inline constexpr int kChainRows = kChainBlocks * kRows;
-static_assert(kD % kChainRows == 0);
-
-/// Takes `count` >= 1 tokens over rows [row, row + kChainRows) of a head, which stand at `rows` and
-/// stay as they are there. After token t comes after(t, write), and write(to) stores the rows.
-template <class StateT, class Token, class After>
+template <int kBlocks, class StateT, class Token, class After>
 HWY_INLINE void chain_rows(Token* tokens, int count, int row, const StateT* rows,
                            const After& after) {
-  ChainBlock blocks[kChainBlocks];
-  for (int b = 0; b < kChainBlocks; ++b) {
+  static_assert(kD % (kBlocks * kRows) == 0);
+  ChainBlock blocks[kBlocks];
+  for (int b = 0; b < kBlocks; ++b) {
     read_rows(rows + b * kRows * kD, blocks[b]);
     take<StateT, true, Token>(nullptr, tokens[0], row + b * kRows, blocks[b]);
   }
   for (int t = 0;; ++t) {
     after(t, [&](StateT* to) HWY_ATTR {
-      for (int b = 0; b < kChainBlocks; ++b) write_rows(tokens[t], blocks[b], to + b * kRows * kD);
+      for (int b = 0; b < kBlocks; ++b) write_rows(tokens[t], blocks[b], to + b * kRows * kD);
     });
     if (t + 1 == count) break;
-    for (int b = 0; b < kChainBlocks; ++b)
+    for (int b = 0; b < kBlocks; ++b)
       take<StateT, false>(tokens + t, tokens[t + 1], row + b * kRows, blocks[b]);
   }
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// One pass over a head's state for one token, out of memory: the loop that the decode ops share.
+// One pass over a head's state for one token, out of memory: the loop that the decode ops share,
+// and the prefetcher that goes before every pass over a state.
 
 #if defined(K3_CPU_KDA_RECUR_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef K3_CPU_KDA_RECUR_INL_H_

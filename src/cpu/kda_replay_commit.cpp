@@ -30,6 +30,10 @@ using step::kD;
 /// Tokens that are at hand at once: 25 KB, of which a block of rows reads all.
 constexpr int kChain = 16;
 
+/// Blocks that take turns, and their rows.
+constexpr int kBlocks = 2;
+constexpr int kRows = kBlocks * step::kRows;
+
 /// What the call says of one request, in every layer.
 struct Request {
   int n;
@@ -109,13 +113,13 @@ void commit_states(const Problem& p, int layer, const Request& r, int j_begin, i
     for (int first = 0; first < r.tokens; first += kChain) {
       const int count = std::min(r.tokens - first, kChain);
       for (int t = 0; t < count; ++t) load_token(p, layer, r.ring_row, j, first + t, tokens[t]);
-      for (int row = 0; row < kD; row += step::kChainRows) {
-        if (first == 0) prefetcher.request(step::kChainRows * kD);
+      for (int row = 0; row < kD; row += kRows) {
+        if (first == 0) prefetcher.request(kRows * kD);
         const auto after = [&](int t, const auto& write) HWY_ATTR {
           if (first + t == r.track_step) write(tracked + row * kD);
           if (t + 1 == count) write(state + row * kD);
         };
-        step::chain_rows<StateT>(tokens, count, row, state + row * kD, after);
+        step::chain_rows<kBlocks>(tokens, count, row, state + row * kD, after);
       }
     }
   }

@@ -111,6 +111,20 @@ void prepare(const Problem& p, const Chain& c, int t, OutputToken& token) {
 /// Rows between a prefetch and its use: a chain of one token would outrun fewer.
 constexpr int kAhead = 16;
 
+/// All tokens over the head's state. `snapshot`: the head's after the first token, or null.
+template <int kBlocks, class StateT>
+void verify_rows(const Problem& p, const Chain& c, const StateT* state, StateT* snapshot,
+                 OutputToken* tokens, step::Prefetcher<StateT>& prefetcher) {
+  constexpr int kRows = kBlocks * step::kRows;
+  for (int row = 0; row < kD; row += kRows) {
+    prefetcher.request(kRows * kD);
+    const auto after = [&](int t, const auto& write) HWY_ATTR {
+      if (snapshot != nullptr) write(snapshot + t * p.snapshot_token_stride + row * kD);
+    };
+    step::chain_rows<kBlocks>(tokens, c.length, row, state + row * kD, after);
+  }
+}
+
 template <class StateT>
 void verify_live(const Problem& p, const Chain& c) {
   OutputToken tokens[kKdaMaxVerifyTokens];  // 43 KB; a block of rows reads 25
@@ -122,13 +136,11 @@ void verify_live(const Problem& p, const Chain& c) {
   StateT* snapshot = static_cast<StateT*>(p.snapshots);
   if (snapshot != nullptr)
     snapshot += c.scratch_row * p.snapshot_row_stride + std::int64_t{c.h} * kD * kD;
-  for (int row = 0; row < kD; row += step::kChainRows) {
-    prefetcher.request(step::kChainRows * kD);
-    const auto after = [&](int t, const auto& write) HWY_ATTR {
-      if (snapshot != nullptr) write(snapshot + t * p.snapshot_token_stride + row * kD);
-    };
-    step::chain_rows<StateT>(tokens, c.length, row, state + row * kD, after);
-  }
+  // A second block hides nothing behind one token, and snapshots are bound by memory.
+  if (c.length == 1 || snapshot != nullptr)
+    verify_rows<1>(p, c, state, snapshot, tokens, prefetcher);
+  else
+    verify_rows<2>(p, c, state, snapshot, tokens, prefetcher);
   for (int t = 0; t < c.length; ++t) {
     const std::int64_t token = c.begin + t;
     const step::OutputNorm norm = {.gate = p.onorm_gate + token * p.onorm_gate_stride + c.h * kD,
