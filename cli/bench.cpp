@@ -2,7 +2,6 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <memory>
@@ -11,6 +10,7 @@
 #include "cli/bench_report.h"
 #include "cli/commands.h"
 #include "harness/device.h"
+#include "harness/limits.h"
 #include "io/safetensors.h"
 #include "k3/device.h"
 
@@ -74,52 +74,9 @@ class Peers {
   json figures_ = json::object();
 };
 
-double middle(double a, double b) { return 0.5 * (a + b); }
-
-/// The limits of this machine, read again between rows on the CPU: on a shared machine the memory
-/// moves by half its speed within a minute, and a row is to be held against its own moment.
-class Limits {
- public:
-  explicit Limits(Backend backend, int threads) : backend_(backend), threads_(threads) { read(); }
-
-  void read() {
-    if (backend_ == Backend::kCpu)
-      readings_.push_back(harness::measure_cpu_ceilings(threads_));
-    else if (readings_.empty())
-      readings_.push_back(harness::measure_cuda_ceilings());
-  }
-
-  /// Around the row that was timed between the last two readings.
-  [[nodiscard]] harness::Ceilings around_row() const {
-    const harness::Ceilings& after = readings_.back();
-    const harness::Ceilings& before =
-        readings_[readings_.size() - std::min<std::size_t>(readings_.size(), 2)];
-    return {middle(before.read_write_gbps, after.read_write_gbps),
-            middle(before.fma_gflops, after.fma_gflops), after.empty_launch_us};
-  }
-
-  /// Of the whole run: the median of each rate.
-  [[nodiscard]] harness::Ceilings overall() const {
-    return {median(&harness::Ceilings::read_write_gbps), median(&harness::Ceilings::fma_gflops),
-            median(&harness::Ceilings::empty_launch_us)};
-  }
-
- private:
-  [[nodiscard]] double median(double harness::Ceilings::* rate) const {
-    std::vector<double> values;
-    for (const harness::Ceilings& reading : readings_) values.push_back(reading.*rate);
-    std::nth_element(values.begin(), values.begin() + values.size() / 2, values.end());
-    return values[values.size() / 2];
-  }
-
-  Backend backend_;
-  int threads_;
-  std::vector<harness::Ceilings> readings_;
-};
-
 /// Times one shape on every variant. A variant that refuses the shape has no row.
 void bench_shape(const Driver& driver, const BenchShape& shape, const BenchRequest& request,
-                 const Peers& peers, Limits& limits, BenchReport& report) {
+                 const Peers& peers, harness::Limits& limits, BenchReport& report) {
   const harness::Bundle bundle = shape.make();
   const BenchShape prepared = {shape.sizes, [&] { return bundle.clone(); }};
   for (const Variant& variant : variants_of(driver.name, report.backend)) {
@@ -131,12 +88,10 @@ void bench_shape(const Driver& driver, const BenchShape& shape, const BenchReque
     try {
       row.timing = harness::time_op(
           driver, prepared,
-          {.on = variant.run_on(), .threads = request.threads, .variant = variant.name});
+          {.on = variant.run_on(), .threads = request.threads, .variant = variant.name}, limits);
     } catch (const UnsupportedError&) {
       continue;
     }
-    limits.read();
-    row.floor_us = floor_us(row.cost, limits.around_row());
     row.peer = peers.find(report.machine, driver.name, shape_text(shape.sizes));
     report.rows.push_back(std::move(row));
   }
@@ -151,7 +106,7 @@ BenchReport bench_backend(Backend backend, const std::vector<const Driver*>& dri
   progress.show("measuring this machine's limits");
   if (backend == Backend::kCpu)
     report.threads = request.threads > 0 ? request.threads : cpu_info().threads;
-  Limits limits(backend, request.threads);
+  harness::Limits limits(Variant{.backend = backend}.run_on(), request.threads);
   for (const Driver* driver : drivers)
     for (const BenchShape& shape : driver->bench_shapes(level_named(request.shapes))) {
       progress.show(fmt::format("{} {}", driver->name, shape_text(shape.sizes)));

@@ -87,13 +87,13 @@ void print_report(const BenchReport& report) {
     const double median = row.timing.median_us;
     std::vector<std::string> peers;
     for (const auto& [name, us] : row.peer) peers.push_back(fmt::format("{} {:.1f}", name, us));
-    table.add({row.op, name_of(row.variant.backend), row.variant.name, shape_text(row.shape),
-               fixed(median), fixed(row.timing.p10_us), fixed(row.timing.p90_us),
-               fmt::format("{:.3f}", row.cost.bytes * 1e-6),
-               fmt::format("{:.2f}", row.cost.flops * 1e-6),
-               fixed(giga_per_second(row.cost.bytes, median)),
-               fixed(giga_per_second(row.cost.flops, median)), fmt::format("{:.2f}", row.floor_us),
-               fixed(row.percent_of_floor()), fmt::format("{}", fmt::join(peers, "; "))});
+    table.add(
+        {row.op, name_of(row.variant.backend), row.variant.name, shape_text(row.shape),
+         fixed(median), fixed(row.timing.p10_us), fixed(row.timing.p90_us),
+         fmt::format("{:.3f}", row.cost.bytes * 1e-6), fmt::format("{:.2f}", row.cost.flops * 1e-6),
+         fixed(giga_per_second(row.cost.bytes, median)),
+         fixed(giga_per_second(row.cost.flops, median)), fmt::format("{:.2f}", row.timing.floor_us),
+         fixed(row.percent_of_floor()), fmt::format("{}", fmt::join(peers, "; "))});
   }
   table.print();
 }
@@ -110,7 +110,7 @@ nlohmann::ordered_json to_json(const BenchReport& report) {
                     {"p90_us", row.timing.p90_us},
                     {"bytes", std::llround(row.cost.bytes)},
                     {"flops", std::llround(row.cost.flops)},
-                    {"floor_us", row.floor_us},
+                    {"floor_us", row.timing.floor_us},
                     {"percent_of_floor", row.percent_of_floor()},
                     {"peer", row.peer}});
   nlohmann::ordered_json json = {

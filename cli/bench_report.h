@@ -17,10 +17,11 @@ struct BenchRow {
   std::map<std::string, std::int64_t> shape;
   harness::Timing timing;
   harness::Cost cost;
-  double floor_us = 0.0;               ///< what the ceilings allow
   std::map<std::string, double> peer;  ///< microseconds of others, measured elsewhere
 
-  [[nodiscard]] double percent_of_floor() const { return 100.0 * floor_us / timing.median_us; }
+  [[nodiscard]] double percent_of_floor() const {
+    return 100.0 * timing.floor_us / timing.median_us;
+  }
 };
 
 /// All rows of one backend on this machine.

@@ -76,10 +76,6 @@ const char* name_of(harness::RunOn on) {
   return "unknown";
 }
 
-double floor_us(const harness::Cost& cost, const harness::Ceilings& ceilings) {
-  return 1e-3 * std::max(cost.bytes / ceilings.read_write_gbps, cost.flops / ceilings.fma_gflops);
-}
-
 void print_error(const std::string& text) noexcept {
   std::fputs(text.c_str(), stderr);
   std::fflush(stderr);

@@ -50,9 +50,6 @@ std::string commit();
 harness::RunOn run_on(const harness::Driver& driver, const std::string& backend);
 const char* name_of(harness::RunOn on);
 
-/// The time that the measured rates allow for a call's bytes and operations, whichever is longer.
-double floor_us(const harness::Cost& cost, const harness::Ceilings& ceilings);
-
 /// To stderr. Never throws: an error must not hide behind a closed stderr.
 void print_error(const std::string& text) noexcept;
 

@@ -6,14 +6,15 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <map>
 #include <vector>
 
 #include "cli/commands.h"
 #include "cli/common.h"
 #include "harness/device.h"
 #include "harness/files.h"
+#include "harness/limits.h"
 #include "harness/ops/kda_layer.h"
-#include "harness/runner.h"
 
 namespace k3::cli {
 namespace {
@@ -30,19 +31,22 @@ constexpr int kRepeats = 5;
 /// The table, and what each row is held against.
 class Report {
  public:
-  void row(const Driver& driver, const std::string& shape, RunOn on, const Bundle& bundle,
-           std::vector<double> times, const std::vector<Comparison>& comparisons) {
+  void row(const Driver& driver, const std::string& shape, RunOn on, const harness::Timing& timing,
+           const std::vector<Comparison>& comparisons) {
     double error = 0.0;
     for (const Comparison& c : comparisons) {
       error = std::max(error, c.err_ratio);
       if (!c.passed) failures_.push_back(fmt::format("{} {}: {}", driver.name, shape, c.why));
     }
-    std::sort(times.begin(), times.end());
-    const double median = times[times.size() / 2];
-    table_.add(
-        {driver.name, shape, name_of(on), fmt::format("{:.1f}", median),
-         fmt::format("{:.1e}", error),
-         fmt::format("{:.0f}", 100.0 * floor_us(driver.cost(bundle), ceilings(on)) / median)});
+    table_.add({driver.name, shape, name_of(on), fmt::format("{:.1f}", timing.median_us),
+                fmt::format("{:.1e}", error),
+                fmt::format("{:.0f}", 100.0 * timing.floor_us / timing.median_us)});
+  }
+
+  /// For the samples of a row, one a round.
+  harness::Rounds rounds(const Driver& driver, RunOn on, const Bundle& bundle) {
+    harness::Limits& limits = limits_.try_emplace(on, on).first->second;
+    return {[&limits] { return limits.read(); }, driver.cost(bundle)};
   }
 
   /// The exit code.
@@ -56,31 +60,27 @@ class Report {
   }
 
  private:
-  const harness::Ceilings& ceilings(RunOn on) {
-    harness::Ceilings& known = on == RunOn::kCuda ? cuda_ : cpu_;
-    if (known.read_write_gbps == 0.0)
-      known =
-          on == RunOn::kCuda ? harness::measure_cuda_ceilings() : harness::measure_cpu_ceilings(0);
-    return known;
-  }
-
   Table table_{
       {{"op"}, {"shape"}, {"backend"}, {"time us", true}, {"error", true}, {"% of floor", true}}};
   std::vector<std::string> failures_;
-  harness::Ceilings cpu_;
-  harness::Ceilings cuda_;
+  std::map<RunOn, harness::Limits> limits_;
 };
+
+void add_round(harness::Rounds& rounds, double microseconds) {
+  rounds.add(microseconds);
+  rounds.close();
+}
 
 void recorded_file(Report& report, const Driver& driver, const std::filesystem::path& path) {
   const harness::RunFile file = harness::load_run_file(driver, path.string());
   const RunOn on = run_on(driver, "auto");
-  std::vector<double> times;
+  harness::Rounds rounds = report.rounds(driver, on, file.bundle);
   Bundle bundle;
   for (int repeat = 0; repeat < kRepeats; ++repeat) {
     bundle = file.bundle.clone();
-    times.push_back(harness::run_once(driver, bundle, {.on = on}));
+    add_round(rounds, harness::run_once(driver, bundle, {.on = on}));
   }
-  report.row(driver, path.stem().string(), on, bundle, times,
+  report.row(driver, path.stem().string(), on, rounds.timing(),
              harness::compare_expected(file, bundle, kTolerance));
 }
 
@@ -99,12 +99,12 @@ Tensor layer_prefill(Report& report, std::int64_t tokens) {
   const harness::PrefillLayer layer = {.lengths = {tokens}, .initial_state = false};
   Bundle bundle = harness::prefill_layer(layer);
   Bundle reference = bundle.clone();
-  std::vector<double> times;
   const RunOn on = run_on(driver, "auto");
+  harness::Rounds rounds = report.rounds(driver, on, bundle);
   for (int repeat = 0; repeat < kRepeats; ++repeat)
-    times.push_back(harness::run_once(driver, bundle, {.on = on}));
+    add_round(rounds, harness::run_once(driver, bundle, {.on = on}));
   harness::run_once(driver, reference, {.on = RunOn::kOracle});
-  report.row(driver, fmt::format("{} tokens, {} heads", tokens, layer.H), on, bundle, times,
+  report.row(driver, fmt::format("{} tokens, {} heads", tokens, layer.H), on, rounds.timing(),
              against(reference, bundle, {"out", "final_state"}));
   return bundle.tensors.at("final_state");
 }
@@ -119,15 +119,15 @@ void layer_decode(Report& report, const Tensor& state, int steps) {
   const RunOn on = run_on(driver, "auto");
   harness::Random tokens(4);
   harness::Random same_tokens(4);
-  std::vector<double> times;
+  harness::Rounds rounds = report.rounds(driver, on, bundle);
   for (int step = 0; step < steps; ++step) {
     harness::draw_next_token(tokens, bundle);
     harness::draw_next_token(same_tokens, reference);
-    times.push_back(harness::run_once(driver, bundle, {.on = on}));
+    add_round(rounds, harness::run_once(driver, bundle, {.on = on}));
     harness::run_once(driver, reference, {.on = RunOn::kOracle});
   }
-  report.row(driver, fmt::format("{} steps, 1 request, {} heads", steps, layer.H), on, bundle,
-             times, against(reference, bundle, {"out", "state", "conv_states"}));
+  report.row(driver, fmt::format("{} steps, 1 request, {} heads", steps, layer.H), on,
+             rounds.timing(), against(reference, bundle, {"out", "state", "conv_states"}));
 }
 
 }  // namespace

@@ -58,12 +58,11 @@ std::int64_t multiply_add(std::int64_t steps, float* sink) {
 HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
-#include <algorithm>
 #include <chrono>
 #include <vector>
 
 #include "cpu/parallel.h"
-#include "harness/runner.h"
+#include "harness/limits.h"
 
 namespace k3::harness {
 namespace {
@@ -71,56 +70,58 @@ namespace {
 HWY_EXPORT(negate);
 HWY_EXPORT(multiply_add);
 
-/// The median of several runs, in seconds, after one untimed run: what an op is timed by, too.
+constexpr std::int64_t kWindows = 4;
+constexpr std::int64_t kWindowBytes = std::int64_t{128} << 20;
+constexpr std::int64_t kWindowFloats = kWindowBytes / static_cast<std::int64_t>(sizeof(float));
+
 template <class Body>
-double median_seconds(const Body& body) {
-  constexpr int kRuns = 7;
+double seconds_of(const Body& body) {
+  const auto begin = std::chrono::steady_clock::now();
   body();
-  double seconds[kRuns];
-  for (double& run : seconds) {
-    const auto begin = std::chrono::steady_clock::now();
-    body();
-    run = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
-  }
-  std::nth_element(seconds, seconds + kRuns / 2, seconds + kRuns);
-  return seconds[kRuns / 2];
-}
-
-double measure_read_write_gbps(int threads) {
-  constexpr std::int64_t kBytes = std::int64_t{512} << 20;
-  constexpr std::int64_t kBlocks = 512;
-  constexpr std::int64_t kPerBlock = kBytes / kBlocks / static_cast<std::int64_t>(sizeof(float));
-  Tensor buffer = Tensor::dense(DType::kF32, {kBlocks * kPerBlock});
-  auto* x = reinterpret_cast<float*>(buffer.storage());
-  const double seconds = median_seconds([&] {
-    cpu::parallel_for(kBlocks, threads, [&](std::int64_t block, int) {
-      HWY_DYNAMIC_DISPATCH(negate)(x + block * kPerBlock, static_cast<std::size_t>(kPerBlock));
-    });
-  });
-  return 2.0 * static_cast<double>(kBytes) / seconds * 1e-9;
-}
-
-double measure_fma_gflops(int threads) {
-  constexpr std::int64_t kSteps = 1'000'000;
-  constexpr std::int64_t kCacheLine = 16;  // floats: no two threads' sinks share one
-  std::vector<float> sinks(static_cast<std::size_t>(threads * kCacheLine));
-  std::int64_t operations = 0;
-  const double seconds = median_seconds([&] {
-    cpu::parallel_for(threads, threads, [&](std::int64_t task, int) {
-      const std::int64_t done =
-          HWY_DYNAMIC_DISPATCH(multiply_add)(kSteps, &sinks[task * kCacheLine]);
-      if (task == 0) operations = done;
-    });
-  });
-  return 2.0 * static_cast<double>(operations) * threads / seconds * 1e-9;
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
 }
 
 }  // namespace
 
-Ceilings measure_cpu_ceilings(int threads) {
-  if (threads <= 0) threads = cpu::max_threads();
-  return {.read_write_gbps = measure_read_write_gbps(threads),
-          .fma_gflops = measure_fma_gflops(threads)};
+CpuCeilings::CpuCeilings(int threads)
+    : threads_(threads > 0 ? threads : cpu::max_threads()),
+      buffer_(Tensor::dense(DType::kF32, {kWindows * kWindowFloats})) {
+  for (std::int64_t i = 0; i < kWindows; ++i) read();
+}
+
+Ceilings CpuCeilings::read() {
+  return {.read_write_gbps = read_write_gbps(), .fma_gflops = fma_gflops()};
+}
+
+double CpuCeilings::read_write_gbps() {
+  constexpr std::int64_t kBlocks = 512;
+  constexpr std::int64_t kPerBlock = kWindowFloats / kBlocks;
+  auto* const x = reinterpret_cast<float*>(buffer_.storage()) + window_ * kWindowFloats;
+  window_ = (window_ + 1) % kWindows;
+  const double seconds = seconds_of([&] {
+    cpu::parallel_for(kBlocks, threads_, [&](std::int64_t block, int) {
+      HWY_DYNAMIC_DISPATCH(negate)(x + block * kPerBlock, static_cast<std::size_t>(kPerBlock));
+    });
+  });
+  return 2.0 * static_cast<double>(kWindowBytes) / seconds * 1e-9;
+}
+
+/// In short tasks, as the ops have them: a thread whose core is taken must not hold up the others.
+double CpuCeilings::fma_gflops() {
+  constexpr std::int64_t kSteps = 30'000;
+  constexpr std::int64_t kTasksPerThread = 32;
+  constexpr std::int64_t kCacheLine = 16;  // floats: no two threads' sinks share one
+  std::vector<float> sinks(static_cast<std::size_t>(threads_ * kCacheLine));
+  const std::int64_t tasks = threads_ * kTasksPerThread;
+  std::int64_t operations = 0;
+  const double seconds = seconds_of([&] {
+    cpu::parallel_for(tasks, threads_, [&](std::int64_t task, int thread) {
+      const std::int64_t done =
+          HWY_DYNAMIC_DISPATCH(multiply_add)(kSteps, &sinks[thread * kCacheLine]);
+      if (task == 0) operations = done;
+    });
+  });
+  return 2.0 * static_cast<double>(operations * tasks) / seconds * 1e-9;
 }
 
 }  // namespace k3::harness

@@ -12,6 +12,7 @@
 
 #include "harness/device.h"
 #include "harness/host_memory.h"
+#include "harness/limits.h"
 #include "k3/error.h"
 
 namespace k3::harness {
@@ -101,19 +102,14 @@ std::size_t num_sets(const Driver& driver, const Bundle& bundle) {
       std::max(1.0, std::min({wanted, kMaxSets, kMaxBytes / set_bytes})));
 }
 
-Timing summarize(std::vector<double>& samples) {
-  std::sort(samples.begin(), samples.end());
-  const auto quantile = [&](double q) {
-    return samples[static_cast<std::size_t>(q * static_cast<double>(samples.size() - 1) + 0.5)];
-  };
-  return {quantile(0.5), quantile(0.1), quantile(0.9)};
-}
-
-Timing time_on_cpu(const Driver& driver, const BenchShape& shape, const RunOptions& options) {
+Timing time_on_cpu(const Driver& driver, const BenchShape& shape, const RunOptions& options,
+                   Limits& limits) {
+  constexpr std::size_t kFewestSamples = 3;
   constexpr std::size_t kMinSamples = 15;
   constexpr std::size_t kMaxSamples = 20000;
-  constexpr double kMinTime = 0.5e6;  // microseconds, once there are kMinSamples
+  constexpr double kMinTime = 0.5e6;  // microseconds of samples, once kMinSamples
   constexpr double kMaxTime = 1.5e6;  // of long calls, which then have fewer
+  constexpr double kRoundTime = 30e3;
   constexpr double kWarmUpTime = 0.2e6;
 
   std::vector<Bundle> sets = {shape.make()};
@@ -137,15 +133,26 @@ Timing time_on_cpu(const Driver& driver, const BenchShape& shape, const RunOptio
   do run_next();
   while (microseconds_since(warm_up) < kWarmUpTime);
 
-  std::vector<double> samples;
-  const auto begin = Clock::now();
-  for (double elapsed = 0.0; samples.size() < kMaxSamples && elapsed < kMaxTime;
-       elapsed = microseconds_since(begin)) {
-    if (samples.size() >= kMinSamples && elapsed >= kMinTime) break;
-    samples.push_back(run_next());
+  Rounds rounds([&] { return limits.read(); }, driver.cost(sets.front()));
+  std::size_t samples = 0;
+  double total_time = 0.0;
+  double round_time = 0.0;
+  const auto enough = [&] {
+    if (samples < kFewestSamples) return false;
+    return samples >= kMaxSamples || total_time >= kMaxTime ||
+           (samples >= kMinSamples && total_time >= kMinTime);
+  };
+  while (!enough()) {
+    const double sample = run_next();
+    rounds.add(sample);
+    ++samples;
+    total_time += sample;
+    round_time += sample;
+    if (round_time < kRoundTime && !enough()) continue;
+    rounds.close();
+    round_time = 0.0;
   }
-  while (samples.size() < 3) samples.push_back(run_next());
-  return summarize(samples);
+  return rounds.timing();
 }
 
 }  // namespace
@@ -191,16 +198,13 @@ CaseResult check_case(const Driver& driver, const Case& test_case, const RunOpti
   return result;
 }
 
-Timing time_op(const Driver& driver, const BenchShape& shape, const RunOptions& options) {
-  switch (options.on) {
-    case RunOn::kOracle:
-      throw UnsupportedError("the oracle is not timed");
-    case RunOn::kCuda:
-      return time_op_on_device(driver, shape, options);
-    case RunOn::kCpu:
-      break;
-  }
-  return time_on_cpu(driver, shape, options);
+Timing time_op(const Driver& driver, const BenchShape& shape, const RunOptions& options,
+               Limits& limits) {
+  if (options.on == RunOn::kOracle) throw UnsupportedError("the oracle is not timed");
+  if (options.on == RunOn::kCpu) return time_on_cpu(driver, shape, options, limits);
+  Timing timing = time_op_on_device(driver, shape, options);
+  timing.floor_us = floor_us(driver.cost(shape.make()), limits.read());
+  return timing;
 }
 
 }  // namespace k3::harness

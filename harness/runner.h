@@ -43,19 +43,21 @@ struct Timing {
   double median_us = 0;
   double p10_us = 0;
   double p90_us = 0;
+  double floor_us = 0;  ///< what the machine's rates allow, see Rounds
 };
 
-/// Repeated runs of the op. As many sets of tensors are rotated as it takes for a set to be cold
-/// again when its turn comes. CPU: wall clock per call. CUDA: graphs of launches, see
-/// time_in_graphs.
-Timing time_op(const Driver& driver, const BenchShape& shape, const RunOptions& options);
+class Limits;
+
+/// Repeated runs of the op, held against `limits`. As many sets of tensors are rotated as it takes
+/// for a set to be cold again when its turn comes. CPU: wall clock per call, in Rounds. CUDA:
+/// graphs of launches, see time_in_graphs.
+Timing time_op(const Driver& driver, const BenchShape& shape, const RunOptions& options,
+               Limits& limits);
 
 struct Ceilings {
   double read_write_gbps = 0;  ///< in-place scale of a buffer past the caches, bytes read + written
   double fma_gflops = 0;       ///< fp32 fused multiply-add, 2 per operation
   double empty_launch_us = 0;  ///< CUDA: an empty kernel in a graph; 0 on the CPU
 };
-
-Ceilings measure_cpu_ceilings(int threads);
 
 }  // namespace k3::harness

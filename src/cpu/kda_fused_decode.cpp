@@ -66,11 +66,13 @@ void decode_live(const Problem& p, int n, std::int64_t slot, int h_begin, int h_
   Head head;
   HWY_ALIGN float o[kD];
   StateT* const slot_state = static_cast<StateT*>(p.state) + slot * p.state_slot_stride;
-  step::prefetch_head(slot_state + std::int64_t{h_begin} * kD * kD);
+  step::Prefetcher<StateT> prefetcher(slot_state + std::int64_t{h_begin} * kD * kD,
+                                      slot_state + std::int64_t{h_end} * kD * kD);
+  prefetcher.request(step::kAhead * kD);
   for (int h = h_begin; h < h_end; ++h) {
     StateT* const state = slot_state + std::int64_t{h} * kD * kD;
     prepare(p, n, slot, h, head);
-    step::recur(head, state, h + 1 < h_end ? state + kD * kD : nullptr, o);
+    step::recur(head, state, prefetcher, o);
     write_out(p, n, h, o);
   }
 }

@@ -46,11 +46,13 @@ void decode_live(const Problem& p, int n, std::int64_t slot, int j_begin, int j_
   Head head;
   HWY_ALIGN float o[kD];
   StateT* const slot_state = static_cast<StateT*>(p.state) + slot * p.state_slot_stride;
-  step::prefetch_head(slot_state + std::int64_t{j_begin} * kD * kD);
+  step::Prefetcher<StateT> prefetcher(slot_state + std::int64_t{j_begin} * kD * kD,
+                                      slot_state + std::int64_t{j_end} * kD * kD);
+  prefetcher.request(step::kAhead * kD);
   for (int j = j_begin; j < j_end; ++j) {
     StateT* const state = slot_state + std::int64_t{j} * kD * kD;
     prepare(p, n, j, head);
-    step::recur(head, state, j + 1 < j_end ? state + kD * kD : nullptr, o);
+    step::recur(head, state, prefetcher, o);
     step::write_output(Rounding::kF32, nullptr, o, p.out + n * p.out_stride + j * kD);
   }
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// One pass over a head's state for one token, out of memory: the loop that the decode ops share.
+// One pass over a head's state for one token, out of memory: the loop that the decode ops share,
+// and the prefetcher that goes before every pass over a state.
 
 #if defined(K3_CPU_KDA_RECUR_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef K3_CPU_KDA_RECUR_INL_H_
@@ -22,40 +23,41 @@ namespace step {
 inline constexpr int kAhead = 32;
 static_assert(kAhead % kRows == 0);
 
-/// Requests kRows rows from memory.
+/// Requests the states of a task's heads from memory, in the order of their addresses. It moves
+/// itself on: g++ drops a call that does nothing but prefetch.
 template <class StateT>
-HWY_INLINE void prefetch_rows(const StateT* rows) {
-  constexpr int kLine = 64 / static_cast<int>(sizeof(StateT));
-  for (int i = 0; i < kRows * kD; i += kLine) hwy::Prefetch(rows + i);
-}
+class Prefetcher {
+ public:
+  Prefetcher(const StateT* begin, const StateT* end) : at_(begin), end_(end) {}
 
-/// The first kAhead rows of a head.
-template <class StateT>
-HWY_INLINE void prefetch_head(const StateT* state) {
-  for (int row = 0; row < kAhead; row += kRows) prefetch_rows(state + row * kD);
-}
+  HWY_INLINE void request(int elements) {
+    if (at_ >= end_) return;
+    for (int i = 0; i < elements; i += kLine) hwy::Prefetch(at_ + i);
+    at_ += elements;
+  }
 
-/// While the rows from `row` on are at work: requests those kAhead rows on, of this head or of the
-/// next one (null: there is none).
-template <class StateT>
-HWY_INLINE void prefetch_ahead(const StateT* state, const StateT* next, int row) {
-  if (row + kAhead < kD)
-    prefetch_rows(state + (row + kAhead) * kD);
-  else if (next != nullptr)
-    prefetch_rows(next + (row + kAhead - kD) * kD);
-}
+ private:
+  static constexpr int kLine = 64 / static_cast<int>(sizeof(StateT));
+  const StateT* at_;
+  const StateT* end_;
+};
 
-/// The recurrence over all 128 rows of one head. `o` is the unnormalised output.
+/// The recurrence over all 128 rows of one head. `o` is the unnormalised output. As many rows are
+/// requested from memory, a few lines at a time between the parts of a step.
 template <class StateT>
-void recur(const Head& head, StateT* state, const StateT* next, float* o) {
+void recur(const Head& head, StateT* state, Prefetcher<StateT>& prefetcher, float* o) {
+  constexpr int kPart = kRows * kD / kParts;
+  const auto ahead = [&]() HWY_ATTR { prefetcher.request(kPart); };
+  Pending<StateT> pending;
   for (int row = 0; row < kD; row += kRows) {
     StateT* const rows = state + row * kD;
-    prefetch_ahead(state, next, row);
-    const RowDots dots = row_dots(head, rows);
+    const RowDots dots = row_dots(head, rows, pending, ahead);
     const T128QuadVec u = correction(head, dots, row);
     hn::Store(output(head, dots, u), T128Quad(), o + row);
-    update_rows(head, u, rows);
+    pending.rows = rows;
+    hn::Store(u, T128Quad(), pending.u);
   }
+  update_rows(head, pending);
 }
 
 }  // namespace step

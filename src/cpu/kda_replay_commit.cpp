@@ -30,6 +30,10 @@ using step::kD;
 /// Tokens that are at hand at once: 25 KB, of which a block of rows reads all.
 constexpr int kChain = 16;
 
+/// Blocks that take turns, and their rows.
+constexpr int kBlocks = 2;
+constexpr int kRows = kBlocks * step::kRows;
+
 /// What the call says of one request, in every layer.
 struct Request {
   int n;
@@ -97,21 +101,25 @@ template <class StateT>
 void commit_states(const Problem& p, int layer, const Request& r, int j_begin, int j_end) {
   ChainToken tokens[kChain];
   StateT* const pool = static_cast<StateT*>(p.state) + layer * p.state_layer_stride;
+  StateT* const slot_state = pool + r.slot * p.state_slot_stride;
+  step::Prefetcher<StateT> prefetcher(slot_state + std::int64_t{j_begin} * kD * kD,
+                                      slot_state + std::int64_t{j_end} * kD * kD);
+  prefetcher.request(step::kAhead * kD);
   for (int j = j_begin; j < j_end; ++j) {
     const std::int64_t head = std::int64_t{j} * kD * kD;
-    StateT* const state = pool + r.slot * p.state_slot_stride + head;
-    StateT* const next = j + 1 < j_end ? state + kD * kD : nullptr;
+    StateT* const state = slot_state + head;
     StateT* const tracked =
         r.track_step >= 0 ? pool + r.track_slot * p.state_slot_stride + head : nullptr;
-    if (j == j_begin) step::prefetch_head(state);
     for (int first = 0; first < r.tokens; first += kChain) {
       const int count = std::min(r.tokens - first, kChain);
       for (int t = 0; t < count; ++t) load_token(p, layer, r.ring_row, j, first + t, tokens[t]);
-      for (int row = 0; row < kD; row += step::kChainRows) {
-        for (int b = 0; b < step::kChainRows; b += step::kRows)
-          step::prefetch_ahead(state, next, row + b);
-        step::chain_rows(tokens, count, row, state + row * kD, r.track_step - first,
-                         tracked != nullptr ? tracked + row * kD : nullptr);
+      for (int row = 0; row < kD; row += kRows) {
+        if (first == 0) prefetcher.request(kRows * kD);
+        const auto after = [&](int t, const auto& write) HWY_ATTR {
+          if (first + t == r.track_step) write(tracked + row * kD);
+          if (t + 1 == count) write(state + row * kD);
+        };
+        step::chain_rows<kBlocks>(tokens, count, row, state + row * kD, after);
       }
     }
   }

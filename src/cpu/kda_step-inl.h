@@ -31,7 +31,7 @@ namespace step {
 inline constexpr int kD = kKdaHeadDim;
 static_assert(kD == kT128Length);
 
-/// State rows that one call of row_dots and update_rows takes.
+/// State rows that one call of row_dots takes.
 inline constexpr int kRows = 4;
 
 /// What a step needs of one token and head.
@@ -154,29 +154,109 @@ HWY_INLINE void finish(Head& head) {
   head.qk = t128_dot(head.k, head.q);
 }
 
+HWY_INLINE void store_state(T128Tag d, T128Vec x, float* to) { hn::StoreU(x, d, to); }
+HWY_INLINE void store_state(T128Tag d, T128Vec x, bf16* to) { store_bf16(d, x, to); }
+
+/// kRows rows whose correction is known and whose update is yet to be done.
+template <class StateT>
+struct Pending {
+  StateT* rows = nullptr;
+  HWY_ALIGN float u[kRows];
+};
+
+/// A step over kRows rows goes by in parts: 32 elements of two rows each.
+inline constexpr int kPartElements = 32;
+inline constexpr int kParts = kRows / 2 * kD / kPartElements;
+
+/// Part [r, r + 2) x [begin, begin + 32) of: rows <- rows * decay + u k^T.
+template <class StateT>
+HWY_INLINE void update_part(const Head& head, const Pending<StateT>& pending, int r, int begin) {
+  const T128Tag d;
+  const auto u0 = hn::Set(d, pending.u[r]);
+  const auto u1 = hn::Set(d, pending.u[r + 1]);
+  HWY_UNROLL(8)
+  for (int i = begin; i < begin + kPartElements; i += static_cast<int>(hn::Lanes(d))) {
+    const auto k = t128_in_register(hn::Load(d, head.k + i));
+    const auto decay = t128_in_register(hn::Load(d, head.decay + i));
+    StateT* const at = pending.rows + r * kD + i;
+    store_state(d, hn::MulAdd(k, u0, hn::Mul(t128_load_vector(at), decay)), at);
+    store_state(d, hn::MulAdd(k, u1, hn::Mul(t128_load_vector(at + kD), decay)), at + kD);
+  }
+}
+
+template <class StateT>
+HWY_INLINE void update_rows(const Head& head, const Pending<StateT>& pending) {
+  for (int r = 0; r < kRows; r += 2)
+    for (int begin = 0; begin < kD; begin += kPartElements) update_part(head, pending, r, begin);
+}
+
+/// Group sums of the `index`-th vectors of two decayed rows with k and with q. A loaded vector of
+/// decay, k or q serves both rows.
+struct TwoRows {
+  T128Vec k0, q0, k1, q1;
+};
+
+template <class StateT>
+HWY_INLINE TwoRows two_rows(const Head& head, const StateT* rows, std::size_t index) {
+  const T128Tag d;
+  const std::size_t lanes = hn::Lanes(d);
+  const T128Elements row0 = t128_load(rows, index);
+  const T128Elements row1 = t128_load(rows + kD, index);
+  const float* const decay = head.decay_split + index * 4 * lanes;
+  const float* const k = head.k_split + index * 4 * lanes;
+  const float* const q = head.q_split + index * 4 * lanes;
+  TwoRows sums;
+  const auto element = [&](std::size_t e, T128Vec x0, T128Vec x1) HWY_ATTR {
+    const auto decay_e = t128_in_register(hn::Load(d, decay + e * lanes));
+    const auto h0 = hn::Mul(x0, decay_e);
+    const auto h1 = hn::Mul(x1, decay_e);
+    const auto k_e = t128_in_register(hn::Load(d, k + e * lanes));
+    sums.k0 = e == 0 ? hn::Mul(h0, k_e) : hn::MulAdd(h0, k_e, sums.k0);
+    sums.k1 = e == 0 ? hn::Mul(h1, k_e) : hn::MulAdd(h1, k_e, sums.k1);
+    const auto q_e = t128_in_register(hn::Load(d, q + e * lanes));
+    sums.q0 = e == 0 ? hn::Mul(h0, q_e) : hn::MulAdd(h0, q_e, sums.q0);
+    sums.q1 = e == 0 ? hn::Mul(h1, q_e) : hn::MulAdd(h1, q_e, sums.q1);
+  };
+  element(0, row0.e0, row1.e0);
+  element(1, row0.e1, row1.e1);
+  element(2, row0.e2, row1.e2);
+  element(3, row0.e3, row1.e3);
+  return sums;
+}
+
 /// Dot products of kRows rows, one row per lane.
 struct RowDots {
   T128QuadVec hk;  ///< dot(decayed row, k)
   T128QuadVec hq;  ///< dot(decayed row, q)
 };
 
-template <class StateT>
-HWY_INLINE RowDots row_dots(const Head& head, const StateT* rows) {
-  T128QuadVec k_blocks[kRows];
-  T128QuadVec q_blocks[kRows];
-  for (int r = 0; r < kRows; ++r) {
-    T128Vec k_sums[kT128Vectors];
-    T128Vec q_sums[kT128Vectors];
-    for (std::size_t i = 0; i < kT128Vectors; ++i) {
-      const T128Elements decayed =
-          t128_mul(t128_load(rows + r * kD, i), t128_load_split(head.decay_split, i));
-      k_sums[i] = t128_group_sums(decayed, t128_load_split(head.k_split, i));
-      q_sums[i] = t128_group_sums(decayed, t128_load_split(head.q_split, i));
+/// Between its parts goes the update of earlier rows, where there are any, whose stores take the
+/// ports that the dot products leave idle, and a call of ahead() to request rows from memory.
+template <class StateT, class Ahead>
+HWY_INLINE RowDots row_dots(const Head& head, const StateT* rows, const Pending<StateT>& pending,
+                            const Ahead& ahead) {
+  T128Two rows_of_two[kRows];
+  for (int r = 0; r < kRows; r += 2) {
+    T128Two blocks0[4];
+    T128Two blocks1[4];
+    for (int block = 0; block < 4; ++block) {
+      ahead();
+      T128Vec k0[kT128BlockVectors], q0[kT128BlockVectors];
+      T128Vec k1[kT128BlockVectors], q1[kT128BlockVectors];
+      for (std::size_t i = 0; i < kT128BlockVectors; ++i) {
+        const TwoRows sums = two_rows(head, rows + r * kD, block * kT128BlockVectors + i);
+        k0[i] = sums.k0, q0[i] = sums.q0;
+        k1[i] = sums.k1, q1[i] = sums.q1;
+      }
+      blocks0[block] = t128_level1_of_two(k0, q0);
+      blocks1[block] = t128_level1_of_two(k1, q1);
+      if (pending.rows != nullptr) update_part(head, pending, r, block * kPartElements);
     }
-    k_blocks[r] = t128_blocks(k_sums);
-    q_blocks[r] = t128_blocks(q_sums);
+    rows_of_two[r] = t128_join_of_two(blocks0);
+    rows_of_two[r + 1] = t128_join_of_two(blocks1);
   }
-  return {t128_finish(k_blocks), t128_finish(q_blocks)};
+  const T128Two dots = t128_join_of_two(rows_of_two);
+  return {t128_first(dots), t128_second(dots)};
 }
 
 /// The correction u = (v - h.k) beta of rows [row, row + kRows).
@@ -188,25 +268,6 @@ HWY_INLINE T128QuadVec correction(const Head& head, const RowDots& dots, int row
 /// The output of the same rows, (S + u k^T) q = h.q + u k.q: no pass over the new state.
 HWY_INLINE T128QuadVec output(const Head& head, const RowDots& dots, T128QuadVec u) {
   return hn::MulAdd(u, hn::Set(T128Quad(), head.qk), dots.hq);
-}
-
-HWY_INLINE void store_state(T128Tag d, T128Vec x, float* to) { hn::StoreU(x, d, to); }
-HWY_INLINE void store_state(T128Tag d, T128Vec x, bf16* to) { store_bf16(d, x, to); }
-
-/// rows <- rows * decay + u k^T.
-template <class StateT>
-HWY_INLINE void update_rows(const Head& head, T128QuadVec u, StateT* rows) {
-  HWY_ALIGN float u_of_row[kRows];
-  hn::Store(u, T128Quad(), u_of_row);
-  for_channels([&](auto d, int i) HWY_ATTR {
-    const auto k = hn::Load(d, head.k + i);
-    const auto decay = hn::Load(d, head.decay + i);
-    for (int r = 0; r < kRows; ++r) {
-      StateT* const at = rows + r * kD + i;
-      const auto decayed = hn::Mul(t128_load_vector(at), decay);
-      store_state(d, hn::MulAdd(k, hn::Set(d, u_of_row[r]), decayed), at);
-    }
-  });
 }
 
 /// out = bf16(o), after the output norm and gate where there are any. Rounds `o` in place.

@@ -2,23 +2,23 @@
 
 // A chain of KDA steps per (request, head), from a slot that stays as it is: first everything that
 // the tokens need (convolutions, norms, decays) and the rings, then the state by blocks of rows,
-// all tokens on each block (kda_verify_chain-inl.h). docs/kda_verify.md has the bound and the
+// all tokens on each block (kda_chain-inl.h). docs/kda_verify.md has the bound and the
 // schedule, kda_step-inl.h the arithmetic.
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "cpu/kda_verify.cpp"
 #include <hwy/foreach_target.h>
 
-#include <hwy/cache_control.h>
 #include <hwy/highway.h>
 
 #include <algorithm>
 #include <cmath>
 #include <cstring>
 
+#include "cpu/kda_chain-inl.h"
+#include "cpu/kda_recur-inl.h"
 #include "cpu/kda_step-inl.h"
 #include "cpu/kda_verify.h"
-#include "cpu/kda_verify_chain-inl.h"
 #include "cpu/parallel.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -26,9 +26,8 @@ namespace k3::cpu::HWY_NAMESPACE {
 namespace {
 
 using Problem = KdaVerifyProblem;
-using step::ChainBlock;
 using step::kD;
-using step::kRows;
+using step::OutputToken;
 
 /// One head of a request, its tokens and where their side outputs go (rows of what is absent are
 /// not used).
@@ -39,18 +38,6 @@ struct Chain {
   int h;
   std::int64_t ring_row;
   std::int64_t scratch_row;
-};
-
-/// What the rows of a state need of one token.
-struct Token : step::ChainToken {
-  HWY_ALIGN float q_split[kD];  ///< normalised and scaled, as t128_split lays it out
-  float qk;                     ///< dot(k, q)
-};
-
-/// The tokens of a head, on the stack of its thread: 33 KB, of which a block of rows reads all.
-struct Tokens {
-  Token at[kKdaMaxVerifyTokens];
-  HWY_ALIGN float o[kKdaMaxVerifyTokens][kD];  ///< unnormalised outputs
 };
 
 /// 128 channels of the raw input at position `at` of the chain; -3 .. -1 are the slot's window.
@@ -83,7 +70,7 @@ void write_as_bf16(const float* x, bf16* to) {
 }
 
 /// Everything that token t needs, and its entries of the rings.
-void prepare(const Problem& p, const Chain& c, int t, Token& token) {
+void prepare(const Problem& p, const Chain& c, int t, OutputToken& token) {
   HWY_ALIGN float q[kD];
   HWY_ALIGN float k[kD];
   HWY_ALIGN float decay[kD];
@@ -121,87 +108,45 @@ void prepare(const Problem& p, const Chain& c, int t, Token& token) {
   token.qk = t128_dot(k, q);
 }
 
-/// `step::take` with the token's output: for rows [row, row + kRows) of the head, given by
-/// `state(r, i)`.
-template <class State>
-HWY_INLINE void take(const Token& token, int row, const State& state, ChainBlock& block, float* o) {
-  T128Vec k_sums[kRows][kT128Vectors];
-  T128Vec q_sums[kRows][kT128Vectors];
-  for (std::size_t i = 0; i < kT128Vectors; ++i) {
-    for (int r = 0; r < kRows; ++r) {
-      const T128Elements decayed = t128_mul(state(r, i), t128_load_split(token.decay_split, i));
-      t128_store_split(decayed, i, block.decayed + r * kD);
-      k_sums[r][i] = t128_group_sums(decayed, t128_load_split(token.k_split, i));
-      q_sums[r][i] = t128_group_sums(decayed, t128_load_split(token.q_split, i));
-    }
-  }
-  const T128Quad d;
-  const auto finish = [](const T128Vec(&sums)[kRows][kT128Vectors]) HWY_ATTR {
-    return t128_finish(
-        {t128_blocks(sums[0]), t128_blocks(sums[1]), t128_blocks(sums[2]), t128_blocks(sums[3])});
-  };
-  const auto u =
-      hn::Mul(hn::Sub(hn::Load(d, token.v + row), finish(k_sums)), hn::Set(d, token.beta));
-  hn::Store(u, d, block.u);
-  hn::Store(hn::MulAdd(u, hn::Set(d, token.qk), finish(q_sums)), d, o + row);
-}
-static_assert(kRows == 4);
-
-/// All tokens over rows [row, row + kRows) of the head. `snapshot`: the same rows after the first
-/// token, or null.
-template <class StateT>
-HWY_INLINE void verify_rows(const Chain& c, const StateT* rows, int row, StateT* snapshot,
-                            std::int64_t snapshot_stride, Tokens& tokens) {
-  ChainBlock block;
-  take(
-      tokens.at[0], row, [&](int r, std::size_t i) HWY_ATTR { return t128_load(rows + r * kD, i); },
-      block, tokens.o[0]);
-  for (int t = 1; t < c.length; ++t) {
-    const Token& before = tokens.at[t - 1];
-    if (snapshot != nullptr)
-      step::store_updated(before, block, snapshot + (t - 1) * snapshot_stride);
-    take(
-        tokens.at[t], row,
-        [&](int r, std::size_t i)
-            HWY_ATTR { return step::kept<StateT>(step::updated(before, block, r, i)); },
-        block, tokens.o[t]);
-  }
-  if (snapshot != nullptr)
-    step::store_updated(tokens.at[c.length - 1], block,
-                        snapshot + (c.length - 1) * snapshot_stride);
-}
-
-/// Requests rows from memory.
-template <class StateT>
-HWY_INLINE void prefetch_rows(const StateT* rows, int count) {
-  constexpr int kLine = 64 / static_cast<int>(sizeof(StateT));
-  for (int i = 0; i < count * kD; i += kLine) hwy::Prefetch(rows + i);
-}
-
 /// Rows between a prefetch and its use: a chain of one token would outrun fewer.
 constexpr int kAhead = 16;
 
+/// All tokens over the head's state. `snapshot`: the head's after the first token, or null.
+template <int kBlocks, class StateT>
+void verify_rows(const Problem& p, const Chain& c, const StateT* state, StateT* snapshot,
+                 OutputToken* tokens, step::Prefetcher<StateT>& prefetcher) {
+  constexpr int kRows = kBlocks * step::kRows;
+  for (int row = 0; row < kD; row += kRows) {
+    prefetcher.request(kRows * kD);
+    const auto after = [&](int t, const auto& write) HWY_ATTR {
+      if (snapshot != nullptr) write(snapshot + t * p.snapshot_token_stride + row * kD);
+    };
+    step::chain_rows<kBlocks>(tokens, c.length, row, state + row * kD, after);
+  }
+}
+
 template <class StateT>
 void verify_live(const Problem& p, const Chain& c) {
-  Tokens tokens;
+  OutputToken tokens[kKdaMaxVerifyTokens];  // 43 KB; a block of rows reads 25
   const StateT* const state = static_cast<const StateT*>(p.state) + c.slot * p.state_slot_stride +
                               std::int64_t{c.h} * kD * kD;
-  prefetch_rows(state, kAhead);
-  for (int t = 0; t < c.length; ++t) prepare(p, c, t, tokens.at[t]);
+  step::Prefetcher<StateT> prefetcher(state, state + kD * kD);
+  prefetcher.request(kAhead * kD);
+  for (int t = 0; t < c.length; ++t) prepare(p, c, t, tokens[t]);
   StateT* snapshot = static_cast<StateT*>(p.snapshots);
   if (snapshot != nullptr)
     snapshot += c.scratch_row * p.snapshot_row_stride + std::int64_t{c.h} * kD * kD;
-  for (int row = 0; row < kD; row += kRows) {
-    if (row + kAhead < kD) prefetch_rows(state + (row + kAhead) * kD, kRows);
-    verify_rows(c, state + row * kD, row, snapshot != nullptr ? snapshot + row * kD : nullptr,
-                p.snapshot_token_stride, tokens);
-  }
+  // A second block hides nothing behind one token, and snapshots are bound by memory.
+  if (c.length == 1 || snapshot != nullptr)
+    verify_rows<1>(p, c, state, snapshot, tokens, prefetcher);
+  else
+    verify_rows<2>(p, c, state, snapshot, tokens, prefetcher);
   for (int t = 0; t < c.length; ++t) {
     const std::int64_t token = c.begin + t;
     const step::OutputNorm norm = {.gate = p.onorm_gate + token * p.onorm_gate_stride + c.h * kD,
                                    .weight = p.onorm_weight,
                                    .eps = p.eps_o};
-    step::write_output(p.round_o, p.onorm_gate != nullptr ? &norm : nullptr, tokens.o[t],
+    step::write_output(p.round_o, p.onorm_gate != nullptr ? &norm : nullptr, tokens[t].o,
                        p.out + token * p.out_stride + c.h * kD);
   }
 }

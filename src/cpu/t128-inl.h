@@ -20,6 +20,7 @@
 
 #include <cmath>
 #include <cstddef>
+#include <iterator>
 
 #include "cpu/bf16-inl.h"
 #include "hwy/highway.h"
@@ -61,6 +62,15 @@ struct T128Elements {
   T128Vec e0, e1, e2, e3;
 };
 
+/// `x` in a register. g++ otherwise turns each use of a loaded vector into a load of its own, and
+/// on AVX2 the loop over a state's rows is bound by its loads.
+HWY_INLINE T128Vec t128_in_register(T128Vec x) {
+#if HWY_ARCH_X86 && (HWY_COMPILER_GCC || HWY_COMPILER_CLANG)
+  asm("" : "+x"(x.raw));
+#endif
+  return x;
+}
+
 HWY_INLINE T128Vec t128_load_vector(const float* from) { return hn::LoadU(T128Tag(), from); }
 HWY_INLINE T128Vec t128_load_vector(const bf16* from) { return load_bf16(T128Tag(), from); }
 
@@ -88,8 +98,10 @@ HWY_INLINE std::size_t t128_offset(std::size_t index) {
 template <class T>
 HWY_INLINE T128Elements t128_load(const T* from, std::size_t index) {
   from += t128_offset(index);
-  return t128_transpose({t128_load_vector(from), t128_load_vector(from + 8),
-                         t128_load_vector(from + 16), t128_load_vector(from + 24)});
+  return t128_transpose({t128_in_register(t128_load_vector(from)),
+                         t128_in_register(t128_load_vector(from + 8)),
+                         t128_in_register(t128_load_vector(from + 16)),
+                         t128_in_register(t128_load_vector(from + 24))});
 }
 
 HWY_INLINE void t128_store_vector(T128Vec x, float* to) { hn::StoreU(x, T128Tag(), to); }
@@ -130,10 +142,6 @@ HWY_INLINE void t128_split(const float* from, float* split) {
   for (std::size_t i = 0; i < kT128Vectors; ++i) t128_store_split(t128_load(from, i), i, split);
 }
 
-HWY_INLINE T128Elements t128_mul(const T128Elements& x, const T128Elements& y) {
-  return {hn::Mul(x.e0, y.e0), hn::Mul(x.e1, y.e1), hn::Mul(x.e2, y.e2), hn::Mul(x.e3, y.e3)};
-}
-
 /// x y + z.
 HWY_INLINE T128Elements t128_mul_add(const T128Elements& x, T128Vec y, const T128Elements& z) {
   return {hn::MulAdd(x.e0, y, z.e0), hn::MulAdd(x.e1, y, z.e1), hn::MulAdd(x.e2, y, z.e2),
@@ -148,21 +156,23 @@ HWY_INLINE T128Vec t128_group_sums(const T128Elements& x, const T128Elements& y)
   return hn::MulAdd(x.e3, y.e3, p);
 }
 
-/// Sums of lanes at distance 1 (or 2): of `a` in the lanes whose bit 0 (or 1) is clear, of `b` in
-/// the others. Two levels of joins thus leave the sum over vector i in lane i.
-HWY_INLINE T128QuadVec t128_join1(T128QuadVec a, T128QuadVec b) {
+/// Sums of lanes at distance 1 (or 2), in each quad: of `a` in the lanes whose bit 0 (or 1) is
+/// clear, of `b` in the others. Two levels of joins thus leave the sum over vector i in lane i.
+template <class D, class V = hn::Vec<D>>
+HWY_INLINE V t128_join1(D /*d*/, V a, V b) {
   return hn::Add(hn::OddEven(b, a), hn::Shuffle2301(hn::OddEven(a, b)));
 }
-HWY_INLINE T128QuadVec t128_join2(T128QuadVec a, T128QuadVec b) {
-  const T128Quad d;
-  const hn::Repartition<double, T128Quad> pairs;
+template <class D, class V = hn::Vec<D>>
+HWY_INLINE V t128_join2(D d, V a, V b) {
+  const hn::Repartition<double, D> pairs;
   const auto a2 = hn::BitCast(pairs, a);
   const auto b2 = hn::BitCast(pairs, b);
   return hn::Add(hn::BitCast(d, hn::OddEven(b2, a2)),
                  hn::Shuffle1032(hn::BitCast(d, hn::OddEven(a2, b2))));
 }
-HWY_INLINE T128QuadVec t128_join(const T128QuadVec (&x)[4]) {
-  return t128_join2(t128_join1(x[0], x[1]), t128_join1(x[2], x[3]));
+template <class D, class V = hn::Vec<D>>
+HWY_INLINE V t128_join(D d, V a, V b, V c, V e) {
+  return t128_join2(d, t128_join1(d, a, b), t128_join1(d, c, e));
 }
 
 /// The tree's first level: even groups plus odd groups, of the group sums of 32 elements.
@@ -174,26 +184,64 @@ HWY_INLINE T128QuadVec t128_level1(D d, const hn::Vec<D>* sums) {
     return hn::Add(sums[0], sums[1]);
 }
 
-/// Levels 1 to 3 of one dot product: lane i is the sum over elements 32 i .. 32 i + 31.
-HWY_INLINE T128QuadVec t128_blocks(const T128Vec (&group_sums)[kT128Vectors]) {
-  const T128Tag d;
-  constexpr std::size_t kStep = kT128Vectors / 4;
-  const T128QuadVec halves[4] = {t128_level1(d, group_sums), t128_level1(d, group_sums + kStep),
-                                 t128_level1(d, group_sums + 2 * kStep),
-                                 t128_level1(d, group_sums + 3 * kStep)};
-  return t128_join(halves);
+/// Two dot products on their way up the tree together. On 8 lanes one stands in the lower quad and
+/// the other in the upper one, so that a join serves both; on 4 lanes each has a vector.
+struct T128Two {
+  T128Vec v[8 / hn::MaxLanes(T128Tag())];
+};
+
+/// Vectors of group sums in a block of 32 elements.
+inline constexpr std::size_t kT128BlockVectors = kT128Vectors / 4;
+
+/// Level 1, of the group sums of 32 elements.
+template <class Two = T128Two, std::size_t kVectors>
+HWY_INLINE Two t128_level1_of_two(const T128Vec (&x)[kVectors], const T128Vec (&y)[kVectors]) {
+  Two two;
+  if constexpr (kVectors == 1) {
+    const T128Tag d;
+    two.v[0] = hn::Add(hn::ConcatUpperLower(d, y[0], x[0]), hn::ConcatLowerUpper(d, y[0], x[0]));
+  } else {
+    two.v[0] = hn::Add(x[0], x[1]);
+    two.v[1] = hn::Add(y[0], y[1]);
+  }
+  return two;
 }
 
-/// Levels 4 and 5 of four dot products at once: lane i is the result of blocks[i].
-HWY_INLINE T128QuadVec t128_finish(const T128QuadVec (&blocks)[4]) { return t128_join(blocks); }
+/// Two levels over four: levels 2 and 3 of a row's four blocks, then levels 4 and 5 of four rows.
+/// The sum over x[i] lands in lane i of its quad.
+HWY_INLINE T128Two t128_join_of_two(const T128Two (&x)[4]) {
+  T128Two sums;
+  for (std::size_t i = 0; i < std::size(sums.v); ++i)
+    sums.v[i] = t128_join(T128Tag(), x[0].v[i], x[1].v[i], x[2].v[i], x[3].v[i]);
+  return sums;
+}
+
+template <class Two>
+HWY_INLINE T128QuadVec t128_first(const Two& two) {
+  if constexpr (sizeof(two.v) == sizeof(two.v[0]))
+    return hn::LowerHalf(T128Quad(), two.v[0]);
+  else
+    return two.v[0];
+}
+template <class Two>
+HWY_INLINE T128QuadVec t128_second(const Two& two) {
+  if constexpr (sizeof(two.v) == sizeof(two.v[0]))
+    return hn::UpperHalf(T128Quad(), two.v[0]);
+  else
+    return two.v[1];
+}
 
 /// One dot product of two vectors in their natural order.
 HWY_INLINE float t128_dot(const float* x, const float* y) {
+  constexpr std::size_t kStep = kT128BlockVectors;
+  const T128Tag d;
+  const T128Quad quad;
   T128Vec sums[kT128Vectors];
   for (std::size_t i = 0; i < kT128Vectors; ++i)
     sums[i] = t128_group_sums(t128_load(x, i), t128_load(y, i));
-  const auto blocks = t128_blocks(sums);
-  return hn::GetLane(t128_finish({blocks, blocks, blocks, blocks}));
+  const auto blocks = t128_join(quad, t128_level1(d, sums), t128_level1(d, sums + kStep),
+                                t128_level1(d, sums + 2 * kStep), t128_level1(d, sums + 3 * kStep));
+  return hn::GetLane(t128_join(quad, blocks, blocks, blocks, blocks));
 }
 
 }  // namespace k3::cpu::HWY_NAMESPACE

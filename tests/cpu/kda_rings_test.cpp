@@ -41,8 +41,12 @@ int replay_differences(const harness::Bundle& rings, const harness::Bundle& snap
     step::normalise(head.k, 1.0F);
     step::finish(head);
     for (int row = 0; row < kD; row += step::kRows) {
+      step::Pending<float> pending;
       float* const rows = state.data() + row * kD;
-      step::update_rows(head, step::correction(head, step::row_dots(head, rows), row), rows);
+      const step::RowDots dots = step::row_dots(head, rows, pending, [] {});
+      pending.rows = rows;
+      hn::Store(step::correction(head, dots, row), T128Quad(), pending.u);
+      step::update_rows(head, pending);
     }
     differences += std::memcmp(state.data(), after + t * kD * kD, kD * kD * sizeof(float)) != 0;
   }

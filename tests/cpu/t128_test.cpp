@@ -23,16 +23,28 @@ void draw(harness::Random& random, float* to) {
     to[i] = static_cast<float>(random.normal() * std::exp(3.0 * random.normal()));
 }
 
-/// Four dot products against one vector that was transposed once, as the kernels do it.
-void four_dots(const float (&x)[4][kT128Length], const float* split, float* results) {
-  T128QuadVec blocks[4];
+/// Dot products of four rows with two vectors that were transposed once, as the kernels do it.
+void four_times_two_dots(const float (&x)[4][kT128Length], const float* y_split,
+                         const float* z_split, float* with_y, float* with_z) {
+  T128Two rows[4];
   for (int r = 0; r < 4; ++r) {
-    T128Vec sums[kT128Vectors];
-    for (std::size_t i = 0; i < kT128Vectors; ++i)
-      sums[i] = t128_group_sums(t128_load(x[r], i), t128_load_split(split, i));
-    blocks[r] = t128_blocks(sums);
+    T128Two blocks[4];
+    for (std::size_t block = 0; block < 4; ++block) {
+      T128Vec y_sums[kT128BlockVectors];
+      T128Vec z_sums[kT128BlockVectors];
+      for (std::size_t i = 0; i < kT128BlockVectors; ++i) {
+        const std::size_t index = block * kT128BlockVectors + i;
+        const T128Elements elements = t128_load(x[r], index);
+        y_sums[i] = t128_group_sums(elements, t128_load_split(y_split, index));
+        z_sums[i] = t128_group_sums(elements, t128_load_split(z_split, index));
+      }
+      blocks[block] = t128_level1_of_two(y_sums, z_sums);
+    }
+    rows[r] = t128_join_of_two(blocks);
   }
-  hn::StoreU(t128_finish(blocks), T128Quad(), results);
+  const T128Two dots = t128_join_of_two(rows);
+  hn::StoreU(t128_first(dots), T128Quad(), with_y);
+  hn::StoreU(t128_second(dots), T128Quad(), with_z);
 }
 
 bool same(float a, float b) {
@@ -47,16 +59,22 @@ int t128_differences(int trials) {
   for (int trial = 0; trial < trials; ++trial) {
     float x[4][kT128Length];
     float y[kT128Length];
-    float split[kT128Length];
+    float z[kT128Length];
+    float y_split[kT128Length];
+    float z_split[kT128Length];
     for (auto& row : x) draw(random, row);
     draw(random, y);
+    draw(random, z);
     if (trial == 5) x[2][77] = std::nanf("");
-    t128_split(y, split);
-    float results[4];
-    four_dots(x, split, results);
+    t128_split(y, y_split);
+    t128_split(z, z_split);
+    float with_y[4];
+    float with_z[4];
+    four_times_two_dots(x, y_split, z_split, with_y, with_z);
     for (int r = 0; r < 4; ++r) {
       const float expected = t128_dot_scalar(x[r], y);
-      differences += !same(expected, results[r]);
+      differences += !same(expected, with_y[r]);
+      differences += !same(t128_dot_scalar(x[r], z), with_z[r]);
       differences += !same(expected, t128_dot(x[r], y));
     }
   }

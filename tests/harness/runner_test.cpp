@@ -9,6 +9,7 @@
 
 #include "harness/compare.h"
 #include "harness/inputs.h"
+#include "harness/limits.h"
 #include "k3/error.h"
 
 namespace k3::harness {
@@ -113,10 +114,44 @@ TEST(CheckCase, FindsEachFault) {
 }
 
 TEST(TimeOp, OrdersItsQuantiles) {
-  const Timing timing = time_op(kDriver, {{}, make_bundle}, {});
+  Limits limits(RunOn::kCpu);
+  const Timing timing = time_op(kDriver, {{}, make_bundle}, {}, limits);
   EXPECT_GT(timing.p10_us, 0.0);
   EXPECT_LE(timing.p10_us, timing.median_us);
   EXPECT_LE(timing.median_us, timing.p90_us);
+  EXPECT_GT(timing.floor_us, 0.0);
+  EXPECT_GT(limits.overall().read_write_gbps, 0.0);
+  EXPECT_GT(limits.overall().fma_gflops, 0.0);
+}
+
+TEST(Rounds, HoldEachSampleAgainstItsOwnMoment) {
+  // 1000 bytes: 20 us at 0.05 GB/s, 50 us at 0.02 GB/s. The machine slows down after three rounds.
+  double rate = 0.05;
+  Rounds rounds([&] { return Ceilings{.read_write_gbps = rate, .fma_gflops = 1e9}; },
+                {.bytes = 1000, .flops = 1});
+  const auto round = [&](std::initializer_list<double> samples) {
+    for (const double sample : samples) rounds.add(sample);
+    rounds.close();
+  };
+  for (int i = 0; i < 3; ++i) round({25.0, 25.0, 400.0});
+  rate = 0.02;
+  round({40.0});  // between a fast reading and a slow one
+  for (int i = 0; i < 5; ++i) round({62.5});
+  const Timing timing = rounds.timing();
+  EXPECT_EQ(timing.median_us, 62.5);
+  EXPECT_DOUBLE_EQ(timing.floor_us, 50.0);
+  EXPECT_EQ(timing.p10_us, 25.0);
+  EXPECT_EQ(timing.p90_us, 400.0);
+}
+
+TEST(Rounds, HoldShortOnesAgainstBothReadings) {
+  double rate = 0.03;
+  Rounds rounds([&] { return Ceilings{.read_write_gbps = rate, .fma_gflops = 1e9}; },
+                {.bytes = 1000, .flops = 1});
+  rounds.add(40.0);
+  rate = 0.02;
+  rounds.close();
+  EXPECT_DOUBLE_EQ(rounds.timing().floor_us, 40.0);
 }
 
 Tensor vector_of(std::initializer_list<double> values, DType dtype = DType::kF32) {
