@@ -5,5 +5,13 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 cmake --preset sanitize >/dev/null
 cmake --build --preset sanitize
-ASAN_OPTIONS=detect_leaks=1 UBSAN_OPTIONS=print_stacktrace=1 \
-  build-sanitize/tests/k3_tests --gtest_brief=1
+
+# A share of the tests for each core.
+export ASAN_OPTIONS=detect_leaks=1 UBSAN_OPTIONS=print_stacktrace=1
+export GTEST_TOTAL_SHARDS=$(nproc)
+shares=()
+for ((share = 0; share < GTEST_TOTAL_SHARDS; ++share)); do
+  GTEST_SHARD_INDEX=$share build-sanitize/tests/k3_tests --gtest_brief=1 &
+  shares+=($!)
+done
+for share in "${shares[@]}"; do wait "$share"; done
