@@ -123,6 +123,9 @@ Action add_run(CLI::App& command) {
       .add_option("--tol", request->tolerance, "Largest rms(ref - x) / rms(ref); 0 asks for equal")
       ->needs(compare)
       ->check(CLI::Range(0.0, 1e30))
+      ->check([](const std::string& text) {
+        return text.find_first_of("nN") == std::string::npos ? "" : "must be a number";
+      })
       ->capture_default_str();
   return [request] { return run(*request); };
 }

@@ -130,13 +130,14 @@ void Contract::same_device(const char* argument, const ConstTensorView& t, Devic
 }
 
 void Contract::finite(const char* argument, float value) const {
-  require(std::isfinite(value), argument, "must be finite", [&] { return std::to_string(value); });
+  require(std::isfinite(value), argument, "must be finite",
+          [&] { return fmt::format("{}", value); });
 }
 
 void Contract::negative(const char* argument, const float* value) const {
   if (value == nullptr) return;
   require(std::isfinite(*value) && *value < 0.0F, argument, "must be finite and below 0",
-          [&] { return std::to_string(*value); });
+          [&] { return fmt::format("{}", *value); });
 }
 
 int Contract::small(const char* argument, const char* what, std::int64_t value) const {

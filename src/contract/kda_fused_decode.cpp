@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "contract/kda_fused_decode.h"
 
+#include <fmt/format.h>
+
 #include <cmath>
 
 #include "contract/checks.h"
@@ -51,7 +53,7 @@ void check_scalars(const Contract& contract, const KdaFusedDecodeArgs& a) {
   if (a.scale) contract.finite("scale", *a.scale);
   contract.negative("lower_bound", a.lower_bound ? &*a.lower_bound : nullptr);
   contract.require(std::isfinite(a.eps_o) && a.eps_o >= 0.0F, "eps_o",
-                   "must be finite and at least 0", [&] { return std::to_string(a.eps_o); });
+                   "must be finite and at least 0", [&] { return fmt::format("{}", a.eps_o); });
   contract.require(a.A_log.defined() || a.lower_bound.has_value(), "A_log",
                    "must be given where lower_bound is absent", a.A_log);
   contract.require(a.onorm_weight.defined() == a.onorm_gate.defined(), "onorm_weight",

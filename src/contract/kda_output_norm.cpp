@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "contract/kda_output_norm.h"
 
+#include <fmt/format.h>
+
 #include <cmath>
 
 #include "contract/kda.h"
@@ -52,7 +54,7 @@ KdaOutputNormProblem check(const KdaOutputNormArgs& a, Purpose purpose) {
   else
     contract.overlaps(rules, a);
   contract.require(std::isfinite(a.eps) && a.eps >= 0.0F, "eps", "must be finite and at least 0",
-                   [&] { return std::to_string(a.eps); });
+                   [&] { return fmt::format("{}", a.eps); });
 
   p.raw = static_cast<const bf16*>(a.raw.data);
   p.raw_stride = a.raw.strides[0];

@@ -106,7 +106,7 @@ void check_presence(const Contract& contract, const KdaReplayCommitArgs& a) {
   contract.require(raw || !a.A_log.defined(), "A_log", kOnlyRaw, a.A_log);
   contract.require(raw || !a.dt_bias.defined(), "dt_bias", kOnlyRaw, a.dt_bias);
   contract.require(raw || !a.lower_bound, "lower_bound", kOnlyRaw,
-                   [&] { return std::to_string(*a.lower_bound); });
+                   [&] { return fmt::format("{}", *a.lower_bound); });
   contract.require(!raw || a.A_log.defined() || a.lower_bound, "A_log",
                    "must be given with a bf16 ring_g where lower_bound is absent", a.A_log);
 }
@@ -221,6 +221,10 @@ void check_values(const Contract& contract, const KdaReplayCommitProblem& p, Val
     check_row(contract, "track_indices", p.track_indices, n, p.num_slots, "slot");
     check_at_most(contract, "track_steps", p.track_steps, n, p.L - 1, "the last of a ring row");
     const bool tracks = p.track_steps[n] >= 0 && p.track_steps[n] < p.accept_lens[n];
+    if (tracks && p.track_indices[n] == p.state_indices[n])
+      contract.fail(
+          "track_indices", "must name another slot than the request's own",
+          fmt::format("track_indices[{0}] = state_indices[{0}] = {1}", n, p.track_indices[n]));
     if (claims && tracks) claim_slot(contract, "track_indices", n, p.track_indices[n], writers);
   }
 }

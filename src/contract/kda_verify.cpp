@@ -135,9 +135,14 @@ void check_scalars(const Contract& contract, const KdaVerifyArgs& a) {
   if (a.scale) contract.finite("scale", *a.scale);
   contract.negative("lower_bound", a.lower_bound ? &*a.lower_bound : nullptr);
   contract.require(std::isfinite(a.eps_o) && a.eps_o >= 0.0F, "eps_o",
-                   "must be finite and at least 0", [&] { return std::to_string(a.eps_o); });
+                   "must be finite and at least 0", [&] { return fmt::format("{}", a.eps_o); });
   contract.require(a.A_log.defined() || a.lower_bound.has_value(), "A_log",
                    "must be given where lower_bound is absent", a.A_log);
+  contract.require(!a.ring_indices.defined() || a.ring_k.defined(), "ring_indices",
+                   "is used only with rings", a.ring_indices);
+  contract.require(
+      !a.scratch_indices.defined() || a.conv_scratch.defined() || a.snapshots.defined(),
+      "scratch_indices", "is used only with conv_scratch or snapshots", a.scratch_indices);
   contract.require(a.onorm_weight.defined() == a.onorm_gate.defined(), "onorm_weight",
                    "must be given exactly when onorm_gate is", a.onorm_weight);
   contract.one_of("round_conv", a.round_conv, {Rounding::kF32, Rounding::kBF16});

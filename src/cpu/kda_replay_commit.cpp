@@ -167,6 +167,7 @@ constexpr double kHeadTime = 10.0;  ///< microseconds of one thread, roughly
 }  // namespace
 
 void kda_replay_commit(const KdaReplayCommitProblem& p, const Target& target) {
+  if (p.num_slots == 0) return;  // no request is live, however many layers there are
   const auto commit = HWY_DYNAMIC_DISPATCH(commit_heads);
   for_heads(std::int64_t{p.num_layers} * p.B, p.HV, kHeadTime, target.threads,
             [&](std::int64_t row, int j_begin, int j_end) {

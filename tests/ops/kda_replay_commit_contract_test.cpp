@@ -227,6 +227,15 @@ INSTANTIATE_TEST_SUITE_P(EveryTensor, KdaReplayCommitRawContract,
                                                                  valid_raw_bundle())),
                          violation_name);
 
+TEST(KdaReplayCommitRules, ATrackedSlotIsNotTheRequestsOwn) {
+  const Driver& driver = *find_driver(kOp);
+  Bundle bundle = valid_bundle();
+  Call call = host_call(driver, bundle);
+  with_entry("track_indices", 0, 4)(call);
+  expect_refused([&] { driver.run(call, {}); }, "track_indices",
+                 "must name another slot than the request's own");
+}
+
 TEST(KdaReplayCommitDebugChecks, OneWriterForEverySlot) {
   const Driver& driver = *find_driver(kOp);
   const Environment checks("K3_DEBUG_CHECKS", "1");
@@ -240,7 +249,7 @@ TEST(KdaReplayCommitDebugChecks, OneWriterForEverySlot) {
   constexpr const char* kRule = "must give every live request slots of its own";
   EXPECT_NO_THROW(run([](Call&) {}));
   expect_refused([&] { run(with_entry("state_indices", 2, 4)); }, "state_indices", kRule);
-  expect_refused([&] { run(with_entry("track_indices", 0, 4)); }, "track_indices", kRule);
+  expect_refused([&] { run(with_entry("track_indices", 0, 0)); }, "state_indices", kRule);
   expect_refused([&] { run(with_entry("state_indices", 2, 2)); }, "state_indices", kRule);
   // A request that takes nothing over writes nothing; a step of -1 is no track.
   EXPECT_NO_THROW(run([](Call& c) {

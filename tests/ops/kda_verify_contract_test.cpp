@@ -326,6 +326,7 @@ TEST(KdaVerifyRules, SnapshotsAndRingsExcludeEachOther) {
 TEST(KdaVerifyRules, SixteenTokensARequestAreTheMost) {
   Bundle bundle = without_side_outputs();
   bundle.tensors.erase("conv_scratch");
+  bundle.tensors.erase("scratch_indices");
   bundle.scalars["max_query_len"] = "";
   const Driver& driver = *find_driver(kOp);
   Call call = host_call(driver, bundle);
@@ -336,6 +337,18 @@ TEST(KdaVerifyRules, SixteenTokensARequestAreTheMost) {
   for (const char* name : {"mixed_qkv", "g", "beta", "onorm_gate", "out"})
     call.tensors.at(name).shape[0] = 48;
   EXPECT_NO_THROW(driver.workspace_size(call, {}));
+}
+
+TEST(KdaVerifyRules, IndicesOfWhatIsNotThereAreRefused) {
+  const Driver& driver = *find_driver(kOp);
+  Bundle bundle = without_side_outputs();
+  bundle.tensors["ring_indices"] = with_rings().tensors.at("ring_indices");
+  expect_refused([&] { driver.run(host_call(driver, bundle), {}); }, "ring_indices",
+                 "is used only with rings");
+  bundle = without_side_outputs();
+  bundle.tensors.erase("conv_scratch");
+  expect_refused([&] { driver.run(host_call(driver, bundle), {}); }, "scratch_indices",
+                 "is used only with conv_scratch or snapshots");
 }
 
 TEST(KdaVerifyRules, AScratchThatSharesTapsIsAccepted) {

@@ -34,11 +34,13 @@ namespace k3 {
 /// error (the result is undefined). In device memory an index past the pool counts as padding; in
 /// host memory it is a ContractError.
 ///
-/// Range: arithmetic is fp32, so sums of squares of q, k and o must stay below 3e38.
+/// Range: arithmetic is fp32, so sums of squares of q, k and o must stay below 3e38, A_log below
+/// 88, and with eps_o = 0 a head's o must not be all zeros.
 ///
-/// Strides: unit along the last axis of every tensor; rows, slots and taps may have any stride;
-/// the state's inner strides are (16384, 128, 1). No tensor needs more alignment than its element.
-/// The pools are updated in place and must not overlap each other, out, or an input.
+/// Strides: unit along the last axis of every tensor but state_indices; rows, slots and taps may
+/// have any stride; dt_bias is dense; the state's inner strides are (16384, 128, 1). No tensor
+/// needs more alignment than its element. The pools are updated in place and must not overlap each
+/// other, out, or an input.
 struct KdaFusedDecodeArgs {
   ConstTensorView mixed_qkv;      ///< [B, 3*H*128] bf16, raw projections, channels q then k then v
   TensorView conv_states;         ///< [slots, 3, 3*H*128] bf16, raw inputs, oldest first; in place

@@ -15,7 +15,9 @@ namespace k3 {
 ///   out = bf16( raw * rsqrt(mean raw^2 + eps) * weight * sigmoid(gate) )
 ///
 /// in fp32, the sum of squares in T128 order: after a KDA op without output norm it gives the bits
-/// of that op with round_o = bf16 and its norm. A row of zeros gives zeros.
+/// of that op with round_o = bf16 and its norm. A row of zeros gives zeros
+/// where eps > 0. Range: arithmetic is fp32, so mean raw^2 + eps must stay between 1e-38 and 3e38 /
+/// 128.
 ///
 /// Strides: unit along the last axis, rows any. No tensor needs more alignment than its element.
 /// out may be raw itself (same memory and strides), else they must not overlap.

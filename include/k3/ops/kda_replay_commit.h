@@ -15,7 +15,7 @@ namespace k3 {
 /// call.
 ///
 /// For request n with slot s = state_indices[n], ring row r = ring_indices[n] (s where absent) and
-/// A = min(accept_lens[n], L) tokens, value head j with k head h = j / (HV / H), K = V = 128, for
+/// A = accept_lens[n] <= L tokens, value head j with k head h = j / (HV / H), K = V = 128, for
 /// t = 0 .. A - 1:
 ///
 ///   k     = ring_k[r, h, t] / sqrt(sum ring_k^2 + 1e-6), or ring_k[r, h, t] without qk_l2norm
@@ -23,7 +23,7 @@ namespace k3 {
 ///   u     = (ring_v[r, j, t] - S k) * ring_beta[r, j, t]
 ///   S     <- S + u k^T              a bf16 state is rounded after every token
 ///
-/// where gate = ring_g[r, j, t] if ring_g is fp32, and is made of the raw gate as in
+/// where gate = ring_g[r, j, t], <= 0, if ring_g is fp32, and is made of the raw gate as in
 /// `kda_fused_decode` (A_log, dt_bias, lower_bound) if it is bf16. The operations, their order and
 /// their rounding are those of `kda_fused_decode`, so the state equals, bit for bit, the one after
 /// A decode steps on the tokens that `kda_verify` saw.
@@ -38,11 +38,13 @@ namespace k3 {
 /// ContractError; in device memory a state or ring index outside its rows skips the request, a
 /// track index past the pool is no track, a scratch index outside its rows rolls no window, and A
 /// is clamped to L; a window past the scratch's token axis is its last one. Slots that no request
-/// names keep every bit. No two live requests may share a slot, tracked slots included.
+/// names keep every bit. No two live requests may share a slot, tracked slots included, and a slot
+/// tracked is not the request's own.
 ///
 /// Strides: the leading axes (layers, slots, rows, and the windows' tokens and taps) are free and
-/// 64-bit; a layer may stand inside a slot or a slot inside a layer. The rest is dense. No tensor
-/// needs more alignment than its element. The pools must not overlap each other or an input.
+/// 64-bit; a layer may stand inside a slot or a slot inside a layer. The rest is dense, ring_beta
+/// from its heads on too; index lists may have any stride. No tensor needs more alignment than its
+/// element. The pools must not overlap each other or an input.
 struct KdaReplayCommitArgs {
   TensorView state;           ///< [(layers,) slots, HV, 128, 128] f32 or bf16; in place
   ConstTensorView ring_k;     ///< [(layers,) ring_rows, H, L, 128] bf16 or f32; H divides HV

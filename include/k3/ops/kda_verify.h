@@ -43,10 +43,11 @@ inline constexpr int kKdaMaxVerifyTokens = 16;
 /// ring index outside its rows writes nothing there, and query_start_loc is clamped to the tokens
 /// and to max_query_len. No two live requests may share a scratch or ring row.
 ///
-/// Strides: unit along the last axis of every tensor; state, snapshots and rings are dense from
-/// their head axis on, but ring_beta's strides and all others are free. conv_scratch may have equal
-/// strides for its token and tap axes: Ts + 2 taps then hold every window once. No tensor needs
-/// more alignment than its element. Written tensors must not overlap each other or an input.
+/// Strides: unit along the last axis of every tensor but the index lists; state, snapshots and
+/// rings are dense from their head axis on, but ring_beta's strides (a commit needs it dense) and
+/// all others are free. conv_scratch may have equal strides for its token and tap axes: Ts + 2 taps
+/// then hold every window once. No tensor needs more alignment than its element. Written tensors
+/// must not overlap each other or an input.
 struct KdaVerifyArgs {
   ConstTensorView mixed_qkv;        ///< [tokens, 3*H*128] bf16, raw projections, q then k then v
   ConstTensorView conv_states;      ///< [slots, 3, 3*H*128] bf16, raw inputs, oldest first
