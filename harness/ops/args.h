@@ -2,12 +2,16 @@
 #pragma once
 
 #include <span>
+#include <string>
 #include <vector>
 
 #include "contract/checks.h"
 #include "harness/driver.h"
+#include "harness/inputs.h"
+#include "k3/error.h"
+#include "k3/ops/kda_types.h"
 
-/// A driver's tensors, from the list that the op's contract is made of.
+/// What drivers share: tensors from the list that the op's contract is made of, scalars, outputs.
 namespace k3::harness {
 
 template <class Args>
@@ -26,6 +30,22 @@ template <class Args>
 void set_tensors(std::span<const ArgRule<Args>> rules, const Call& call, Args& args) {
   for (const auto& rule : rules)
     std::visit([&](auto member) { args.*member = call.tensor(rule.name); }, rule.member);
+}
+
+/// "bf16" or "f32". @throws ContractError on other text
+inline Rounding scalar_rounding(const char* op, const Call& call, const char* name,
+                                Rounding fallback) {
+  const std::string text = scalar_text(call, name, "");
+  if (text.empty()) return fallback;
+  if (text == "bf16") return Rounding::kBF16;
+  if (text == "f32") return Rounding::kF32;
+  throw ContractError(op, name, "must be bf16 or f32", text);
+}
+
+/// Adds `out`, poisoned, with the shape of the tensor `like`, where both allow it.
+inline void add_out_like(Bundle& bundle, const char* like) {
+  if (bundle.tensors.contains("out") || !bundle.tensors.contains(like)) return;
+  bundle.tensors["out"] = poisoned(DType::kBF16, bundle.tensors.at(like).shape());
 }
 
 }  // namespace k3::harness

@@ -5,7 +5,6 @@
 #include "harness/ops/args.h"
 #include "harness/ops/kda_layer.h"
 #include "harness/ops/ops.h"
-#include "k3/error.h"
 #include "oracle/oracle.h"
 
 namespace k3::harness {
@@ -16,30 +15,19 @@ constexpr std::int64_t kD = 128;
 constexpr const char* kScalars[] = {"scale",      "lower_bound", "eps_o",
                                     "round_conv", "round_o",     "null_index"};
 
-Rounding rounding(const Call& call, const char* name, Rounding fallback) {
-  const std::string text = scalar_text(call, name, "");
-  if (text.empty()) return fallback;
-  if (text == "bf16") return Rounding::kBF16;
-  if (text == "f32") return Rounding::kF32;
-  throw ContractError(kOp, name, "must be bf16 or f32", text);
-}
-
 KdaFusedDecodeArgs to_args(const Call& call) {
   KdaFusedDecodeArgs args;
   set_tensors(kda_fused_decode_args(), call, args);
   args.scale = scalar_float(kOp, call, "scale");
   args.lower_bound = scalar_float(kOp, call, "lower_bound");
   args.eps_o = scalar_float(kOp, call, "eps_o", args.eps_o);
-  args.round_conv = rounding(call, "round_conv", args.round_conv);
-  args.round_o = rounding(call, "round_o", args.round_o);
+  args.round_conv = scalar_rounding(kOp, call, "round_conv", args.round_conv);
+  args.round_o = scalar_rounding(kOp, call, "round_o", args.round_o);
   args.null_index = scalar_int(kOp, call, "null_index", args.null_index);
   return args;
 }
 
-void add_outputs(Bundle& bundle, std::span<const std::string>) {
-  if (bundle.tensors.contains("out") || !bundle.tensors.contains("g")) return;
-  bundle.tensors["out"] = poisoned(DType::kBF16, bundle.tensors.at("g").shape());
-}
+void add_outputs(Bundle& bundle, std::span<const std::string>) { add_out_like(bundle, "g"); }
 
 void run(const Call& call, const ExecContext& ctx) { kda_fused_decode(to_args(call), ctx); }
 void run_oracle(const Call& call) { oracle::kda_fused_decode(to_args(call)); }

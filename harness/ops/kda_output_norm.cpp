@@ -21,10 +21,7 @@ KdaOutputNormArgs to_args(const Call& call) {
   return args;
 }
 
-void add_outputs(Bundle& bundle, std::span<const std::string>) {
-  if (bundle.tensors.contains("out") || !bundle.tensors.contains("raw")) return;
-  bundle.tensors["out"] = poisoned(DType::kBF16, bundle.tensors.at("raw").shape());
-}
+void add_outputs(Bundle& bundle, std::span<const std::string>) { add_out_like(bundle, "raw"); }
 
 void run(const Call& call, const ExecContext& ctx) { kda_output_norm(to_args(call), ctx); }
 void run_oracle(const Call& call) { oracle::kda_output_norm(to_args(call)); }

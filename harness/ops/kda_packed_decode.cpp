@@ -23,10 +23,7 @@ KdaPackedDecodeArgs to_args(const Call& call) {
   return args;
 }
 
-void add_outputs(Bundle& bundle, std::span<const std::string>) {
-  if (bundle.tensors.contains("out") || !bundle.tensors.contains("g")) return;
-  bundle.tensors["out"] = poisoned(DType::kBF16, bundle.tensors.at("g").shape());
-}
+void add_outputs(Bundle& bundle, std::span<const std::string>) { add_out_like(bundle, "g"); }
 
 void run(const Call& call, const ExecContext& ctx) { kda_packed_decode(to_args(call), ctx); }
 void run_oracle(const Call& call) { oracle::kda_packed_decode(to_args(call)); }

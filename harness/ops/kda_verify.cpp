@@ -5,7 +5,6 @@
 #include "harness/ops/args.h"
 #include "harness/ops/kda_layer.h"
 #include "harness/ops/ops.h"
-#include "k3/error.h"
 #include "oracle/oracle.h"
 
 namespace k3::harness {
@@ -16,32 +15,21 @@ constexpr std::int64_t kD = 128;
 constexpr const char* kScalars[] = {"scale",   "lower_bound", "eps_o",        "round_conv",
                                     "round_o", "null_index",  "max_query_len"};
 
-Rounding rounding(const Call& call, const char* name, Rounding fallback) {
-  const std::string text = scalar_text(call, name, "");
-  if (text.empty()) return fallback;
-  if (text == "bf16") return Rounding::kBF16;
-  if (text == "f32") return Rounding::kF32;
-  throw ContractError(kOp, name, "must be bf16 or f32", text);
-}
-
 KdaVerifyArgs to_args(const Call& call) {
   KdaVerifyArgs args;
   set_tensors(kda_verify_args(), call, args);
   args.scale = scalar_float(kOp, call, "scale");
   args.lower_bound = scalar_float(kOp, call, "lower_bound");
   args.eps_o = scalar_float(kOp, call, "eps_o", args.eps_o);
-  args.round_conv = rounding(call, "round_conv", args.round_conv);
-  args.round_o = rounding(call, "round_o", args.round_o);
+  args.round_conv = scalar_rounding(kOp, call, "round_conv", args.round_conv);
+  args.round_o = scalar_rounding(kOp, call, "round_o", args.round_o);
   args.null_index = scalar_int(kOp, call, "null_index", args.null_index);
   args.max_query_len = scalar_int(kOp, call, "max_query_len", args.max_query_len);
   return args;
 }
 
 /// The side outputs are updated in place: a file that wants them holds them as they were before.
-void add_outputs(Bundle& bundle, std::span<const std::string>) {
-  if (bundle.tensors.contains("out") || !bundle.tensors.contains("g")) return;
-  bundle.tensors["out"] = poisoned(DType::kBF16, bundle.tensors.at("g").shape());
-}
+void add_outputs(Bundle& bundle, std::span<const std::string>) { add_out_like(bundle, "g"); }
 
 void run(const Call& call, const ExecContext& ctx) { kda_verify(to_args(call), ctx); }
 void run_oracle(const Call& call) { oracle::kda_verify(to_args(call)); }
@@ -80,10 +68,7 @@ Cost cost(const Bundle& bundle) {
 /// and conv_scratch are written.
 BenchShape bench_shape(std::int64_t N, std::int64_t T, std::int64_t H) {
   return {{{"N", N}, {"T", T}, {"H", H}}, [=] {
-            constexpr std::int64_t kStep = 7919;  // a prime: visits every slot once
-            std::vector<std::int64_t> slots;
-            for (std::int64_t n = 0; n < N; ++n) slots.push_back(n * kStep % N);
-            return verify_layer({.N = N, .T = T, .H = H, .indices = slots, .seed = 5});
+            return verify_layer({.N = N, .T = T, .H = H, .indices = shuffled_slots(N), .seed = 5});
           }};
 }
 

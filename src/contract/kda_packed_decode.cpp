@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "contract/kda_packed_decode.h"
 
-#include <cmath>
+#include "contract/kda_decode.h"
 
 namespace k3 {
 namespace {
@@ -15,40 +15,6 @@ int key_heads(const Contract& contract, const ConstTensorView& mixed_qkv, std::i
   contract.require(H >= 1 && columns == (2 * H + HV) * kD && HV % H == 0, "mixed_qkv",
                    "must have (2*H + HV)*128 columns for an H that divides HV", mixed_qkv);
   return static_cast<int>(H);
-}
-
-void check_shapes(const Contract& contract, const KdaPackedDecodeArgs& a, std::int64_t B,
-                  std::int64_t HV) {
-  contract.shape("mixed_qkv", a.mixed_qkv, {{"B", B}, {"(2*H + HV)*128", a.mixed_qkv.shape[1]}});
-  contract.shape("g", a.g, {{"B", B}, {"HV*128", HV * kD}});
-  contract.shape("A_log", a.A_log, {{"HV", HV}});
-  if (a.dt_bias.rank == 2)
-    contract.shape("dt_bias", a.dt_bias, {{"HV", HV}, {"128", kD}});
-  else
-    contract.shape("dt_bias", a.dt_bias, {{"HV*128", HV * kD}});
-  contract.shape("state", a.state,
-                 {{"slots", a.state.shape[0]}, {"HV", HV}, {"128", kD}, {"128", kD}});
-  contract.shape("state_indices", a.state_indices, {{"B", B}});
-  contract.shape("out", a.out, {{"B", B}, {"HV*128", HV * kD}});
-}
-
-void check_layouts(const Contract& contract, const KdaPackedDecodeArgs& a) {
-  contract.unit_last_stride("mixed_qkv", a.mixed_qkv);
-  contract.unit_last_stride("g", a.g);
-  contract.unit_last_stride("beta", a.beta);
-  contract.unit_last_stride("A_log", a.A_log);
-  contract.dense_from("dt_bias", a.dt_bias, 0);
-  contract.dense_from("state", a.state, 1);
-  contract.unit_last_stride("out", a.out);
-}
-
-void check_scalars(const Contract& contract, const KdaPackedDecodeArgs& a) {
-  if (a.scale) contract.finite("scale", *a.scale);
-  contract.negative("lower_bound", a.lower_bound ? &*a.lower_bound : nullptr);
-  contract.require(a.A_log.defined() || a.lower_bound.has_value(), "A_log",
-                   "must be given where lower_bound is absent", a.A_log);
-  contract.require(a.null_index >= -1, "null_index", "must be at least -1",
-                   [&] { return std::to_string(a.null_index); });
 }
 
 }  // namespace
@@ -85,31 +51,15 @@ KdaPackedDecodeProblem check(const KdaPackedDecodeArgs& a, Purpose purpose) {
   contract.require(p.HV >= 1, "beta", "must have at least one head", a.beta);
   contract.small("mixed_qkv", "(2*H + HV)*128", a.mixed_qkv.shape[1]);
   p.H = key_heads(contract, a.mixed_qkv, p.HV);
-  check_shapes(contract, a, p.B, p.HV);
-  check_layouts(contract, a);
+  const KdaDecodeSizes sizes = {
+      {"B", p.B}, {"HV", p.HV}, {"HV*128", std::int64_t{p.HV} * kKdaHeadDim}};
+  contract.shape("mixed_qkv", a.mixed_qkv, {sizes.rows, {"(2*H + HV)*128", a.mixed_qkv.shape[1]}});
+  check_recurrence_shapes(contract, a, sizes);
+  contract.shape("state_indices", a.state_indices, {sizes.rows});
+  check_recurrence_layouts(contract, a);
   contract.overlaps(kda_packed_decode_args(), a);
-  check_scalars(contract, a);
-
-  p.num_slots = a.state.shape[0];
-  p.mixed_qkv = static_cast<const bf16*>(a.mixed_qkv.data);
-  p.mixed_qkv_stride = a.mixed_qkv.strides[0];
-  p.g = static_cast<const bf16*>(a.g.data);
-  p.g_stride = a.g.strides[0];
-  p.beta = static_cast<const bf16*>(a.beta.data);
-  p.beta_stride = a.beta.strides[0];
-  p.A_log = static_cast<const float*>(a.A_log.data);
-  p.dt_bias = static_cast<const float*>(a.dt_bias.data);
-  p.state = a.state.data;
-  p.state_dtype = a.state.dtype;
-  p.state_slot_stride = a.state.strides[0];
-  p.state_indices = IndexList(a.state_indices);
-  p.out = static_cast<bf16*>(a.out.data);
-  p.out_stride = a.out.strides[0];
-  p.scale = a.scale.value_or(1.0F / std::sqrt(static_cast<float>(kD)));
-  p.has_lower_bound = a.lower_bound.has_value();
-  p.lower_bound = a.lower_bound.value_or(0.0F);
-  p.null_index = a.null_index;
-  p.device = a.mixed_qkv.device;
+  check_recurrence_scalars(contract, a);
+  set_recurrence(a, p);
   if (contract.reads_values(p.device)) check_values(contract, p, ValueChecks::kRanges);
   return p;
 }

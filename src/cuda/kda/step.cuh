@@ -79,14 +79,6 @@ __device__ inline float gate_scale(const float* A_log, int head) {
   return A_log != nullptr ? expf(A_log[head]) : 1.0F;
 }
 
-/// `bias` points at the quad's channel, or is null.
-template <class Access>
-__device__ float4 log_decay(const Gate& gate, Bf16Quad g, const float* bias) {
-  float4 x = widen(g);
-  if (bias != nullptr) x = x + Access::load(bias);
-  return map(x, gate);
-}
-
 __device__ inline float4 decay_of(float4 log_decay) {
   return map(log_decay, [](float x) { return expf(x); });
 }
