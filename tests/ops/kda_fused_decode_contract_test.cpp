@@ -2,6 +2,7 @@
 #include "contract/kda_fused_decode.h"
 #include "harness/inputs.h"
 #include "harness/ops/args.h"
+#include "harness/ops/kda_layer.h"
 #include "tests/environment.h"
 #include "tests/ops/contract_table.h"
 
@@ -9,22 +10,8 @@ namespace k3::harness {
 namespace {
 
 Bundle valid_bundle() {
-  Random random(1);
-  Bundle b;
-  b.tensors["mixed_qkv"] = normal(random, DType::kBF16, {3, 768});
-  b.tensors["conv_states"] = normal(random, DType::kBF16, {5, 3, 768});
-  b.tensors["conv_weight"] = normal(random, DType::kF32, {4, 768});
-  b.tensors["conv_bias"] = normal(random, DType::kF32, {768});
-  b.tensors["g"] = normal(random, DType::kBF16, {3, 256});
-  b.tensors["beta"] = normal(random, DType::kBF16, {3, 2});
-  b.tensors["A_log"] = normal(random, DType::kF32, {2});
-  b.tensors["dt_bias"] = normal(random, DType::kF32, {256});
-  b.tensors["onorm_gate"] = normal(random, DType::kBF16, {3, 256});
-  b.tensors["onorm_weight"] = normal(random, DType::kF32, {128});
-  b.tensors["state"] = normal(random, DType::kF32, {5, 2, 128, 128});
-  b.tensors["state_indices"] = integers(DType::kI32, {4, -1, 0});
-  b.tensors["out"] = poisoned(DType::kBF16, {3, 256});
-  b.scalars = {{"lower_bound", "-5"}};
+  Bundle b = decode_layer({.B = 3, .H = 2, .slots = 5, .indices = {4, -1, 0}});
+  b.tensors["conv_bias"] = constant(DType::kF32, {768}, 0.1);
   return b;
 }
 

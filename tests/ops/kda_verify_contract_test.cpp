@@ -2,6 +2,7 @@
 #include "contract/kda_verify.h"
 #include "harness/inputs.h"
 #include "harness/ops/args.h"
+#include "harness/ops/kda_layer.h"
 #include "tests/environment.h"
 #include "tests/ops/contract_table.h"
 
@@ -12,25 +13,12 @@ constexpr const char* kOp = "kda_verify";
 
 /// Three requests of 2 tokens, the second one padding, and a token that nobody owns.
 Bundle without_side_outputs() {
-  Random random(1);
-  Bundle b;
-  b.tensors["mixed_qkv"] = normal(random, DType::kBF16, {7, 768});
-  b.tensors["conv_states"] = normal(random, DType::kBF16, {5, 3, 768});
-  b.tensors["conv_weight"] = normal(random, DType::kF32, {4, 768});
-  b.tensors["conv_bias"] = normal(random, DType::kF32, {768});
-  b.tensors["g"] = normal(random, DType::kBF16, {7, 256});
-  b.tensors["beta"] = normal(random, DType::kBF16, {7, 2});
-  b.tensors["A_log"] = normal(random, DType::kF32, {2});
-  b.tensors["dt_bias"] = normal(random, DType::kF32, {256});
-  b.tensors["onorm_gate"] = normal(random, DType::kBF16, {7, 256});
-  b.tensors["onorm_weight"] = normal(random, DType::kF32, {128});
-  b.tensors["state"] = normal(random, DType::kF32, {5, 2, 128, 128});
-  b.tensors["state_indices"] = integers(DType::kI32, {4, -1, 0});
+  Bundle b = decode_layer({.B = 7, .H = 2, .slots = 5, .indices = {4, -1, 0}});
+  b.tensors["conv_bias"] = constant(DType::kF32, {768}, 0.1);
   b.tensors["query_start_loc"] = integers(DType::kI32, {0, 2, 4, 6});
   b.tensors["conv_scratch"] = poisoned(DType::kBF16, {4, 3, 3, 768});
   b.tensors["scratch_indices"] = integers(DType::kI32, {3, 0, 1});
-  b.tensors["out"] = poisoned(DType::kBF16, {7, 256});
-  b.scalars = {{"lower_bound", "-5"}, {"max_query_len", "2"}};
+  b.scalars["max_query_len"] = "2";
   return b;
 }
 
