@@ -16,7 +16,7 @@ constexpr Kernel<KdaPackedDecodeProblem> kKernels[] = {
 #if K3_WITH_CUDA
     {.backend = Backend::kCuda,
      .variant = "vec4",
-     .conditions = "pointers and strides aligned to four elements",
+     .conditions = "pointers and strides aligned to four elements, state to 16 bytes",
      .refusal = cuda::kda_packed_decode_vec4_refusal,
      .workspace_size = needs_no_workspace<KdaPackedDecodeProblem>,
      .run = cuda::kda_packed_decode_vec4,

@@ -16,7 +16,8 @@ constexpr Kernel<KdaVerifyProblem> kKernels[] = {
 #if K3_WITH_CUDA
     {.backend = Backend::kCuda,
      .variant = "vec4",
-     .conditions = "pointers and strides aligned to four elements; takes split or narrow by N * H",
+     .conditions = "pointers and strides aligned to four elements, state to 16 bytes; takes split "
+                   "or narrow by N * H",
      .refusal = cuda::kda_verify_vec4_refusal,
      .workspace_size = needs_no_workspace<KdaVerifyProblem>,
      .run = cuda::kda_verify_vec4,

@@ -19,6 +19,14 @@ struct LaunchConfig {
   cudaStream_t stream = nullptr;
 };
 
+/// `x` CTAs for each of n >= 1 requests, along y and, past 32768 of them, z: the kernel's request
+/// is y + z * gridDim.y, and the last ones may reach past n.
+inline dim3 grid_over_requests(unsigned x, int n) {
+  constexpr unsigned kMaxY = 32768;
+  const auto requests = static_cast<unsigned>(n);
+  return {x, requests < kMaxY ? requests : kMaxY, (requests - 1) / kMaxY + 1};
+}
+
 /// Launches on the current device. Dynamic shared memory beyond the default limit is opted into
 /// here: the limit belongs to the kernel on one device, so it is set for the device in use each
 /// time.

@@ -6,12 +6,12 @@ namespace k3::cuda {
 
 const char* kda_fused_decode_vec4_refusal(const KdaFusedDecodeProblem& p, const Target&) {
   if (const char* reason = decode_alignment_refusal(p)) return reason;
-  if (!rows_aligned(p.conv_states, 8, p.conv_slot_stride, p.conv_tap_stride))
+  if (!quads_aligned(p.conv_states, DType::kBF16, p.conv_slot_stride, p.conv_tap_stride))
     return "conv_states or its slot or tap stride is not aligned to 8 bytes";
-  if (!rows_aligned(p.conv_weight, 16, p.conv_weight_stride))
+  if (!quads_aligned(p.conv_weight, DType::kF32, p.conv_weight_stride))
     return "conv_weight or its tap stride is not aligned to 16 bytes";
   if (!is_aligned(p.conv_bias, 16)) return "conv_bias is not aligned to 16 bytes";
-  if (!rows_aligned(p.onorm_gate, 8, p.onorm_gate_stride))
+  if (!quads_aligned(p.onorm_gate, DType::kBF16, p.onorm_gate_stride))
     return "onorm_gate or its row stride is not aligned to 8 bytes";
   if (!is_aligned(p.onorm_weight, 16)) return "onorm_weight is not aligned to 16 bytes";
   return nullptr;

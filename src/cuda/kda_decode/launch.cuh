@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <algorithm>
-
 #include "cuda/common/alignment.h"
 #include "cuda/common/error.h"
 #include "cuda/common/launch.h"
@@ -16,11 +14,8 @@ namespace k3::cuda {
 template <class Traits>
 cudaError_t launch_decode(const typename Traits::Problem& p, int heads, bool guess_slot,
                           const Target& target) {
-  constexpr int kMaxGridY = 32768;
   LaunchConfig config;
-  config.grid.x = static_cast<unsigned>(heads) * Traits::kClusterSize;
-  config.grid.y = static_cast<unsigned>(std::min(p.B, kMaxGridY));
-  config.grid.z = (static_cast<unsigned>(p.B) - 1) / kMaxGridY + 1;
+  config.grid = grid_over_requests(static_cast<unsigned>(heads) * Traits::kClusterSize, p.B);
   config.block = dim3(Traits::kNumThreads);
   config.cluster_size = Traits::kHasCluster ? Traits::kClusterSize : 1;
   config.pdl = target.pdl;
@@ -44,13 +39,13 @@ void run_decode(const Problem& p, int heads, bool guess_slot, const Target& targ
 /// Null where quads of everything but the convolution's and norm's tensors are aligned.
 template <class Problem>
 const char* decode_alignment_refusal(const Problem& p) {
-  const std::size_t state_quad = 4 * size_of(p.state_dtype);
-  const auto slot_bytes = static_cast<std::size_t>(p.state_slot_stride) * size_of(p.state_dtype);
-  if (!is_aligned(p.state, 16) || slot_bytes % state_quad != 0)
-    return "state is not aligned to 16 bytes, or its slot stride not to four elements";
-  if (!rows_aligned(p.mixed_qkv, 8, p.mixed_qkv_stride))
+  // A CTA's rows are asked for in pieces of 16 bytes, whatever their dtype.
+  if (!rows_aligned(p.state, p.state_dtype, 16, p.state_slot_stride))
+    return "state or its slot stride is not aligned to 16 bytes";
+  if (!quads_aligned(p.mixed_qkv, DType::kBF16, p.mixed_qkv_stride))
     return "mixed_qkv or its row stride is not aligned to 8 bytes";
-  if (!rows_aligned(p.g, 8, p.g_stride)) return "g or its row stride is not aligned to 8 bytes";
+  if (!quads_aligned(p.g, DType::kBF16, p.g_stride))
+    return "g or its row stride is not aligned to 8 bytes";
   if (!is_aligned(p.dt_bias, 16)) return "dt_bias is not aligned to 16 bytes";
   return nullptr;
 }

@@ -50,11 +50,11 @@ void run(const KdaOutputNormProblem& p, const Target& target) {
 }  // namespace
 
 const char* kda_output_norm_vec4_refusal(const KdaOutputNormProblem& p, const Target&) {
-  if (!rows_aligned(p.raw, 8, p.raw_stride))
+  if (!quads_aligned(p.raw, DType::kBF16, p.raw_stride))
     return "raw or its row stride is not aligned to 8 bytes";
-  if (!rows_aligned(p.gate, 8, p.gate_stride))
+  if (!quads_aligned(p.gate, DType::kBF16, p.gate_stride))
     return "gate or its row stride is not aligned to 8 bytes";
-  if (!rows_aligned(p.out, 8, p.out_stride))
+  if (!quads_aligned(p.out, DType::kBF16, p.out_stride))
     return "out or its row stride is not aligned to 8 bytes";
   if (!is_aligned(p.weight, 16)) return "weight is not aligned to 16 bytes";
   return nullptr;

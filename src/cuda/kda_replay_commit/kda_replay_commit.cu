@@ -41,12 +41,6 @@ void run(const KdaReplayCommitProblem& p, const Target& target) {
                                              : (launch_for_ring<bf16, kVector>(p, target)));
 }
 
-/// Base and strides (elements of `dtype`) in units of four elements.
-template <class... Strides>
-bool quads_aligned(const void* base, DType dtype, Strides... strides) {
-  return is_aligned(base, 4 * size_of(dtype)) && ((strides % 4 == 0) && ...);
-}
-
 }  // namespace
 
 const char* kda_replay_commit_scalar_refusal(const KdaReplayCommitProblem& p, const Target&) {

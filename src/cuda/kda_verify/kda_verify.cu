@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cuda/kda_verify/kda_verify.h"
 
-#include <algorithm>
-
 #include "cuda/common/alignment.h"
 #include "cuda/common/error.h"
 #include "cuda/common/launch.h"
@@ -26,11 +24,8 @@ constexpr std::int64_t kMaxAlone = 132;
 
 template <class Traits>
 cudaError_t launch_verify(const KdaVerifyProblem& p, const Target& target) {
-  constexpr int kMaxGridY = 32768;
   LaunchConfig config;
-  config.grid.x = static_cast<unsigned>(p.H) * Traits::kClusterSize;
-  config.grid.y = static_cast<unsigned>(std::min(p.N, kMaxGridY));
-  config.grid.z = (static_cast<unsigned>(p.N) - 1) / kMaxGridY + 1;
+  config.grid = grid_over_requests(static_cast<unsigned>(p.H) * Traits::kClusterSize, p.N);
   config.block = dim3(Traits::kNumThreads);
   config.dynamic_smem_bytes = verify_shared_bytes<Traits>(p.max_query_len);
   config.cluster_size = Traits::kClusterSize;
@@ -54,35 +49,33 @@ void run(const KdaVerifyProblem& p, const Target& target) {
 }  // namespace
 
 const char* kda_verify_vec4_refusal(const KdaVerifyProblem& p, const Target&) {
-  const auto state_bytes = [&](std::int64_t stride) {
-    return static_cast<std::size_t>(stride) * size_of(p.state_dtype);
-  };
-  const std::size_t quad = 4 * size_of(p.state_dtype);
-  if (!is_aligned(p.state, 16) || state_bytes(p.state_slot_stride) % quad != 0)
-    return "state is not aligned to 16 bytes, or its slot stride not to four elements";
-  if (!is_aligned(p.snapshots, 16) || state_bytes(p.snapshot_row_stride) % quad != 0 ||
-      state_bytes(p.snapshot_token_stride) % quad != 0)
+  // A CTA's rows are asked for in pieces of 16 bytes, whatever their dtype.
+  if (!rows_aligned(p.state, p.state_dtype, 16, p.state_slot_stride))
+    return "state or its slot stride is not aligned to 16 bytes";
+  if (!is_aligned(p.snapshots, 16) ||
+      !quads_aligned(p.snapshots, p.state_dtype, p.snapshot_row_stride, p.snapshot_token_stride))
     return "snapshots are not aligned to 16 bytes, or their strides not to four elements";
-  if (!rows_aligned(p.mixed_qkv, 8, p.mixed_qkv_stride))
+  if (!quads_aligned(p.mixed_qkv, DType::kBF16, p.mixed_qkv_stride))
     return "mixed_qkv or its row stride is not aligned to 8 bytes";
-  if (!rows_aligned(p.conv_states, 8, p.conv_slot_stride, p.conv_tap_stride))
+  if (!quads_aligned(p.conv_states, DType::kBF16, p.conv_slot_stride, p.conv_tap_stride))
     return "conv_states or its slot or tap stride is not aligned to 8 bytes";
-  if (!rows_aligned(p.conv_weight, 16, p.conv_weight_stride))
+  if (!quads_aligned(p.conv_weight, DType::kF32, p.conv_weight_stride))
     return "conv_weight or its tap stride is not aligned to 16 bytes";
   if (!is_aligned(p.conv_bias, 16)) return "conv_bias is not aligned to 16 bytes";
-  if (!rows_aligned(p.g, 8, p.g_stride)) return "g or its row stride is not aligned to 8 bytes";
+  if (!quads_aligned(p.g, DType::kBF16, p.g_stride))
+    return "g or its row stride is not aligned to 8 bytes";
   if (!is_aligned(p.dt_bias, 16)) return "dt_bias is not aligned to 16 bytes";
-  if (!rows_aligned(p.onorm_gate, 8, p.onorm_gate_stride))
+  if (!quads_aligned(p.onorm_gate, DType::kBF16, p.onorm_gate_stride))
     return "onorm_gate or its row stride is not aligned to 8 bytes";
   if (!is_aligned(p.onorm_weight, 16)) return "onorm_weight is not aligned to 16 bytes";
-  if (!rows_aligned(p.ring_k, 8, p.ring_k_row_stride) ||
-      !rows_aligned(p.ring_v, 8, p.ring_v_row_stride) || !is_aligned(p.ring_g, 16) ||
+  if (!quads_aligned(p.ring_k, DType::kBF16, p.ring_k_row_stride) ||
+      !quads_aligned(p.ring_v, DType::kBF16, p.ring_v_row_stride) || !is_aligned(p.ring_g, 16) ||
       p.ring_g_row_stride % 4 != 0)
     return "ring_k, ring_v or ring_g or a row stride of theirs is not aligned to four elements";
-  if (!rows_aligned(p.conv_scratch, 8, p.conv_scratch_row_stride, p.conv_scratch_token_stride,
-                    p.conv_scratch_tap_stride))
+  if (!quads_aligned(p.conv_scratch, DType::kBF16, p.conv_scratch_row_stride,
+                     p.conv_scratch_token_stride, p.conv_scratch_tap_stride))
     return "conv_scratch or a stride of its is not aligned to 8 bytes";
-  if (!rows_aligned(p.out, 8, p.out_stride))
+  if (!quads_aligned(p.out, DType::kBF16, p.out_stride))
     return "out or its row stride is not aligned to 8 bytes";
   return nullptr;
 }
