@@ -35,7 +35,7 @@ constexpr Kernel<KdaFusedDecodeProblem> kKernels[] = {
      .refusal = accepts_all<KdaFusedDecodeProblem>,
      .workspace_size = needs_no_workspace<KdaFusedDecodeProblem>,
      .run = cpu::kda_fused_decode,
-     .verified_on = "ssse3 sse4 avx2"},
+     .verified_on = "ssse3 sse4 avx2 avx3"},
 };
 constexpr Op<KdaFusedDecodeProblem> kOp = {"kda_fused_decode", kKernels};
 

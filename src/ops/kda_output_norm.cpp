@@ -35,7 +35,7 @@ constexpr Kernel<KdaOutputNormProblem> kKernels[] = {
      .refusal = accepts_all<KdaOutputNormProblem>,
      .workspace_size = needs_no_workspace<KdaOutputNormProblem>,
      .run = cpu::kda_output_norm,
-     .verified_on = "ssse3 sse4 avx2"},
+     .verified_on = "ssse3 sse4 avx2 avx3"},
 };
 constexpr Op<KdaOutputNormProblem> kOp = {"kda_output_norm", kKernels};
 

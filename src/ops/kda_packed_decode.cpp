@@ -35,7 +35,7 @@ constexpr Kernel<KdaPackedDecodeProblem> kKernels[] = {
      .refusal = accepts_all<KdaPackedDecodeProblem>,
      .workspace_size = needs_no_workspace<KdaPackedDecodeProblem>,
      .run = cpu::kda_packed_decode,
-     .verified_on = "ssse3 sse4 avx2"},
+     .verified_on = "ssse3 sse4 avx2 avx3"},
 };
 constexpr Op<KdaPackedDecodeProblem> kOp = {"kda_packed_decode", kKernels};
 

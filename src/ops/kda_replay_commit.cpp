@@ -36,7 +36,7 @@ constexpr Kernel<KdaReplayCommitProblem> kKernels[] = {
      .refusal = accepts_all<KdaReplayCommitProblem>,
      .workspace_size = needs_no_workspace<KdaReplayCommitProblem>,
      .run = cpu::kda_replay_commit,
-     .verified_on = "ssse3 sse4 avx2"},
+     .verified_on = "ssse3 sse4 avx2 avx3"},
 };
 constexpr Op<KdaReplayCommitProblem> kOp = {"kda_replay_commit", kKernels};
 

@@ -57,7 +57,7 @@ constexpr Kernel<KdaVerifyProblem> kKernels[] = {
      .refusal = accepts_all<KdaVerifyProblem>,
      .workspace_size = needs_no_workspace<KdaVerifyProblem>,
      .run = cpu::kda_verify,
-     .verified_on = "ssse3 sse4 avx2"},
+     .verified_on = "ssse3 sse4 avx2 avx3"},
 };
 constexpr Op<KdaVerifyProblem> kOp = {"kda_verify", kKernels};
 
