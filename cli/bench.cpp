@@ -11,6 +11,7 @@
 #include "cli/commands.h"
 #include "harness/device.h"
 #include "harness/limits.h"
+#include "harness/machine.h"
 #include "io/safetensors.h"
 #include "k3/device.h"
 
@@ -101,7 +102,7 @@ BenchReport bench_backend(Backend backend, const std::vector<const Driver*>& dri
                           const BenchRequest& request, const Peers& peers) {
   BenchReport report;
   report.backend = backend;
-  report.machine = machine_name(backend);
+  report.machine = harness::machine_name(backend);
   Progress progress;
   progress.show("measuring this machine's limits");
   if (backend == Backend::kCpu)

@@ -5,12 +5,10 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include <cctype>
 #include <cmath>
 #include <ctime>
 #include <filesystem>
 #include <optional>
-#include <thread>
 
 #include "cli/process.h"
 #include "io/safetensors.h"
@@ -18,19 +16,6 @@
 
 namespace k3::cli {
 namespace {
-
-std::string slug(const std::string& text) {
-  std::string result;
-  for (const char c : text) {
-    const auto byte = static_cast<unsigned char>(c);
-    if (std::isalnum(byte) != 0)
-      result += static_cast<char>(std::tolower(byte));
-    else if (!result.empty() && result.back() != '-')
-      result += '-';
-  }
-  if (result.ends_with('-')) result.pop_back();
-  return result;
-}
 
 std::string fixed(double value) { return fmt::format("{:.1f}", value); }
 
@@ -46,14 +31,6 @@ std::optional<std::string> python_with_matplotlib() {
 }
 
 }  // namespace
-
-std::string machine_name(Backend backend) {
-  if (backend == Backend::kCuda) {
-    const auto devices = cuda_devices();
-    return devices.empty() ? "no-cuda-device" : slug(devices.front().name);
-  }
-  return slug(fmt::format("{} {} cores", cpu_info().name, std::thread::hardware_concurrency()));
-}
 
 std::string shape_text(const std::map<std::string, std::int64_t>& shape) {
   std::string text;

@@ -33,9 +33,6 @@ struct BenchReport {
   std::vector<BenchRow> rows;
 };
 
-/// A name for files and plots: the GPU, or the CPU's model and cores; "nvidia-h200".
-std::string machine_name(Backend backend);
-
 /// "B=64,H=12": how a peers file names a shape.
 std::string shape_text(const std::map<std::string, std::int64_t>& shape);
 

@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 #
-# Benches our CUDA kernels and a peer's decode kernel one after the other on this machine, and puts
-# the peer's figures beside ours:
+# Benches our CUDA kernels, our decode in three launches and a peer's decode kernel one after the
+# other on this machine, and puts the others' figures beside ours:
 #   tools/bench_with_peers.sh BUNDLE_DIR PEER_PYTHONPATH RESULTS_DIR [OP...]
 # BUNDLE_DIR       of tools/make_gpu_bundle.sh
 # PEER_PYTHONPATH  a folder with fla-core (and einops, packaging where Python lacks them) unpacked
-# RESULTS_DIR      gets bench-cuda.json (ours, joined) and peer-fla.json
+# RESULTS_DIR      gets bench-cuda.json (ours, joined), peer-chain.json and peer-fla.json
 # Python with torch and triton: PYTHON, or else python3.
 set -euo pipefail
 
@@ -21,6 +21,9 @@ root=$(cd "$(dirname "$0")/.." && pwd)
 mkdir -p "$results"
 "$bundle/bin/k3" bench "$@" --backend cuda --shapes full --peers "$root/bench/peers.json" \
   --json "$results/bench-cuda.json"
+"$bundle/bin/k3_decode_chain" --json "$results/peer-chain.json"
 PYTHONPATH=$peer_path "$python" "$root/bench/peers/fla_recurrent.py" \
   --json "$results/peer-fla.json"
-"$python" "$root/tools/join_peers.py" "$results/bench-cuda.json" "$results/peer-fla.json"
+for peer in chain fla; do
+  "$python" "$root/tools/join_peers.py" "$results/bench-cuda.json" "$results/peer-$peer.json"
+done

@@ -1,28 +1,25 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Puts the figures of bench/peers/fla_recurrent.py into a report of `k3 bench --json`.
+"""Puts a peer's figures, as the programs in bench/peers write them, into a report of `k3 bench`.
 
-Both must be of the same machine. Every row of a decode op whose B and H the peer was timed at gets
-the figure in its `peer` object; the report is rewritten in place.
+Both must be of the same machine. Every row of one of the peer's `ops` whose B and H it was timed at
+gets the figure in its `peer` object; the report is rewritten in place.
 """
 import argparse
 import json
-
-OPS = ("kda_fused_decode", "kda_packed_decode")
 
 
 def join(report, peer):
     """Adds the peer's figures to the report. @returns the number of rows that got one"""
     if report["machine"] != peer["machine"]:
         raise SystemExit(f"join_peers: {report['machine']} is not {peer['machine']}")
-    name = f"fla fused_recurrent_kda {peer['fla']}, recurrence alone"
     figures = {(row["B"], row["H"]): row["us"] for row in peer["rows"]}
     joined = 0
     for row in report["rows"]:
         shape = row["shape"]
-        if row["op"] not in OPS or (shape["B"], shape["H"]) not in figures:
+        if row["op"] not in peer["ops"] or (shape["B"], shape["H"]) not in figures:
             continue
-        row["peer"][name] = figures[shape["B"], shape["H"]]
+        row["peer"][peer["name"]] = figures[shape["B"], shape["H"]]
         joined += 1
     return joined
 
@@ -30,7 +27,7 @@ def join(report, peer):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("report", help="of k3 bench --json")
-    parser.add_argument("peer", help="of bench/peers/fla_recurrent.py --json")
+    parser.add_argument("peer", help="of a program in bench/peers")
     args = parser.parse_args()
     with open(args.report) as file:
         report = json.load(file)

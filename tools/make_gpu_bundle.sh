@@ -12,7 +12,7 @@ out=${2:-$source_dir/build-bundle}
 
 rm -rf "$out"
 mkdir -p "$out/bin" "$out/lib"
-install -m 755 "$build/k3" "$out/bin/"
+install -m 755 "$build/k3" "$build/k3_decode_chain" "$out/bin/"
 find "$build/tests" -maxdepth 1 -type f -perm -u+x -name '*tests' -exec cp {} "$out/bin/" \;
 cp -L "$build/libk3.so" "$out/lib/libk3.so.0"
 ln -s libk3.so.0 "$out/lib/libk3.so"

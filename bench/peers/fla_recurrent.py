@@ -142,7 +142,8 @@ def main():
     report = {
         "machine": machine_name(),
         "date": datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%d"),
-        "fla": version,
+        "name": f"fla fused_recurrent_kda {version}, recurrence alone",
+        "ops": ["kda_fused_decode", "kda_packed_decode"],
         "torch": torch.__version__,
         "rows": rows,
     }
