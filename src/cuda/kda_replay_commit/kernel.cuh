@@ -167,7 +167,7 @@ __device__ void roll_windows(const KdaReplayCommitProblem& p, const CommitTask& 
 template <class RingT>
 struct RingToken {
   float4 k;
-  float4 g;  ///< log decay, or raw gate plus bias
+  float4 g;  ///< log decay, or raw gate
   typename StateQuad<RingT>::Type v;
   float beta;
 };
