@@ -10,8 +10,8 @@ namespace k3::cuda {
 namespace {
 
 constexpr int kMaxGridYZ = 65535;
-/// CTAs that may start before the previous grid ends and prefetch: three on each of 132 SMs.
-constexpr unsigned kFirstCtas = 396;
+/// CTAs that prefetch, since they may start before the previous grid ends: one on each of 132 SMs.
+constexpr unsigned kFirstCtas = 132;
 
 template <class Traits>
 cudaError_t launch_commit(const KdaReplayCommitProblem& p, const Target& target) {
