@@ -16,8 +16,8 @@ constexpr Kernel<KdaReplayCommitProblem> kKernels[] = {
 #if K3_WITH_CUDA
     {.backend = Backend::kCuda,
      .variant = "vec4",
-     .conditions =
-         "pointers and strides aligned to four elements; at most 65535 layers and requests",
+     .conditions = "pointers and strides aligned to four elements, state to 16 bytes; "
+                   "at most 65535 layers and requests",
      .refusal = cuda::kda_replay_commit_vec4_refusal,
      .workspace_size = needs_no_workspace<KdaReplayCommitProblem>,
      .run = cuda::kda_replay_commit_vec4,

@@ -4,6 +4,7 @@
 
 #if K3_WITH_CUDA
 #include "cuda/kda_decode/kda_decode.h"
+#include "cuda/kda_replay_commit/kda_replay_commit.h"
 #include "cuda/kda_verify/kda_verify.h"
 
 namespace k3::cuda {
@@ -33,6 +34,7 @@ TEST(KdaVec4, AStateIsAlignedToSixteenBytes) {
   expect_sixteen_bytes(kda_fused_decode_vec4_refusal);
   expect_sixteen_bytes(kda_packed_decode_vec4_refusal);
   expect_sixteen_bytes(kda_verify_vec4_refusal);
+  expect_sixteen_bytes(kda_replay_commit_vec4_refusal);
 }
 
 }  // namespace

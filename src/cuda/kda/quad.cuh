@@ -34,6 +34,7 @@ __device__ inline bf16 narrow(float x) {
   const __nv_bfloat16 rounded = __float2bfloat16_rn(x);
   return reinterpret_cast<const bf16&>(rounded);
 }
+__device__ inline float widen(float x) { return x; }
 __device__ inline float widen(bf16 x) { return __uint_as_float(std::uint32_t{x.bits} << 16); }
 __device__ inline float round_to_bf16(float x) { return widen(narrow(x)); }
 __device__ inline float4 round_to_bf16(float4 v) { return widen(narrow(v)); }

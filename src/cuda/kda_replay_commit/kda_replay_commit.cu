@@ -9,27 +9,27 @@
 namespace k3::cuda {
 namespace {
 
-/// Two rows at a time, eight a warp: the best of eight layouts (docs/kda_decode.md).
-using Layout = ChainLayout<16, 4>;
-
 constexpr int kMaxGridYZ = 65535;
+/// CTAs that prefetch, since they may start before the previous grid ends: one on each of 132 SMs.
+constexpr unsigned kFirstCtas = 132;
 
 template <class Traits>
 cudaError_t launch_commit(const KdaReplayCommitProblem& p, const Target& target) {
   LaunchConfig config;
-  config.grid = dim3(static_cast<unsigned>(p.HV) * Traits::kSplit, static_cast<unsigned>(p.B),
+  config.grid = dim3(static_cast<unsigned>(p.HV), static_cast<unsigned>(p.B),
                      static_cast<unsigned>(p.num_layers));
   config.block = dim3(Traits::kNumThreads);
+  config.dynamic_smem_bytes = sizeof(CommitShared<Traits>);
   config.pdl = target.pdl;
   config.stream = static_cast<cudaStream_t>(target.stream);
-  return launch(kda_replay_commit_kernel<Traits>, config, p);
+  return launch(kda_replay_commit_kernel<Traits>, config, p, target.pdl ? kFirstCtas : 0U);
 }
 
 template <class StateT, bool kVector>
 cudaError_t launch_for_ring(const KdaReplayCommitProblem& p, const Target& target) {
   return p.ring_kv_dtype == DType::kBF16
-             ? launch_commit<CommitTraits<StateT, bf16, Layout, kVector>>(p, target)
-             : launch_commit<CommitTraits<StateT, float, Layout, kVector>>(p, target);
+             ? launch_commit<CommitTraits<StateT, bf16, kVector>>(p, target)
+             : launch_commit<CommitTraits<StateT, float, kVector>>(p, target);
 }
 
 template <bool kVector>
@@ -51,8 +51,8 @@ const char* kda_replay_commit_scalar_refusal(const KdaReplayCommitProblem& p, co
 
 const char* kda_replay_commit_vec4_refusal(const KdaReplayCommitProblem& p, const Target& target) {
   if (const char* reason = kda_replay_commit_scalar_refusal(p, target)) return reason;
-  if (!quads_aligned(p.state, p.state_dtype, p.state_layer_stride, p.state_slot_stride))
-    return "state or its layer or slot stride is not aligned to four elements";
+  if (!rows_aligned(p.state, p.state_dtype, 16, p.state_layer_stride, p.state_slot_stride))
+    return "state or its layer or slot stride is not aligned to 16 bytes";
   if (!quads_aligned(p.ring_k, p.ring_kv_dtype, p.ring_k_layer_stride, p.ring_k_row_stride) ||
       !quads_aligned(p.ring_v, p.ring_kv_dtype, p.ring_v_layer_stride, p.ring_v_row_stride) ||
       !quads_aligned(p.ring_g, p.ring_g_dtype, p.ring_g_layer_stride, p.ring_g_row_stride))
