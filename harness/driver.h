@@ -58,6 +58,9 @@ struct Case {
   bool quick = true;                            ///< part of `--quick`
   std::function<Bundle()> make;                 ///< inputs, and every output tensor, poisoned
   std::map<std::string, Tolerance> tolerances;  ///< by output or in-place argument
+  /// The same on CUDA, where an op's products run on tensor cores, whose operands are bf16; empty
+  /// where they do not.
+  std::map<std::string, Tolerance> cuda_tolerances = {};
 };
 
 /// What a call must do at least.

@@ -73,14 +73,17 @@ std::string first_difference(const Bundle& a, const Bundle& b) {
 
 /// Everything the call may write, held against the oracle. A tensor without a tolerance of its own
 /// must be equal.
-void compare_outputs(const Driver& driver, const Case& test_case, const Bundle& expected,
+void compare_outputs(const Driver& driver, const Case& test_case, RunOn on, const Bundle& expected,
                      const Bundle& seen, CaseResult& result) {
+  const auto& tolerances = on == RunOn::kCuda && !test_case.cuda_tolerances.empty()
+                               ? test_case.cuda_tolerances
+                               : test_case.tolerances;
   for (const ArgSpec& arg : driver.args) {
     if (arg.role == Role::kInput || !seen.tensors.contains(arg.name)) continue;
-    const auto tolerance = test_case.tolerances.find(arg.name);
-    result.comparisons.push_back(compare(
-        arg.name, expected.tensors.at(arg.name), seen.tensors.at(arg.name),
-        tolerance == test_case.tolerances.end() ? Tolerance{.exact = true} : tolerance->second));
+    const auto tolerance = tolerances.find(arg.name);
+    result.comparisons.push_back(
+        compare(arg.name, expected.tensors.at(arg.name), seen.tensors.at(arg.name),
+                tolerance == tolerances.end() ? Tolerance{.exact = true} : tolerance->second));
     if (!result.comparisons.back().passed && result.why.empty())
       result.why = result.comparisons.back().why;
   }
@@ -182,7 +185,7 @@ CaseResult check_case(const Driver& driver, const Case& test_case, const RunOpti
     Bundle expected = before.clone();
     run_once(driver, expected, {.on = RunOn::kOracle});
 
-    compare_outputs(driver, test_case, expected, first, result);
+    compare_outputs(driver, test_case, options.on, expected, first, result);
     if (result.why.empty()) result.why = stray_writes(driver, before, first);
     if (result.why.empty()) result.why = touched_rows(driver, before, expected, first);
     if (const std::string name = first_difference(first, second);

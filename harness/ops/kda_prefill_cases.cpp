@@ -19,6 +19,13 @@ constexpr Tolerance kState = {.err_ratio = 1e-5, .row_err_ratio = 5e-5};
 constexpr Tolerance kBF16State = {.err_ratio = 2e-3, .row_err_ratio = 4e-3};
 constexpr Tolerance kOut = {.err_ratio = 2e-3, .row_err_ratio = 4e-3};
 
+/// On tensor cores: operands are rounded to bf16, 2^-9 of the value at most, once each; four or
+/// five of them meet in an output. Repeated keys multiply what is rounded by the size of a chunk.
+constexpr Tolerance kTensorCores = {.err_ratio = 5e-3, .row_err_ratio = 3e-2};
+constexpr Tolerance kTensorCoresBF16State = {.err_ratio = 6e-3, .row_err_ratio = 3e-2};
+constexpr Tolerance kRepeatedKeysOut = {.err_ratio = 0.06};
+constexpr Tolerance kRepeatedKeysState = {.err_ratio = 0.10};
+
 struct Options {
   Sizes lengths = {65};  ///< of the packed sequences
   bool packed = true;    ///< else B = lengths.size(), all of one length
@@ -45,6 +52,7 @@ struct Options {
   DType chunk_dtype = DType::kF32;
   Sizes track;
   std::string scale;
+  bool repeated_keys = false;  ///< for the tolerances
 };
 
 std::int64_t total(const Sizes& lengths) {
@@ -135,16 +143,28 @@ class CaseList {
              edit(b);
              return b;
            },
-           {{"out", kOut}, {"final_state", o.state == DType::kF32 ? kState : kBF16State}}};
-    if (o.chunk_states)
+           {{"out", kOut}, {"final_state", o.state == DType::kF32 ? kState : kBF16State}},
+           {{"out", o.repeated_keys ? kRepeatedKeysOut : kTensorCores},
+            {"final_state", on_tensor_cores(o, o.state)}}};
+    if (o.chunk_states) {
       c.tolerances["chunk_states"] = o.chunk_dtype == DType::kF32 ? kState : kBF16State;
-    if (!o.track.empty()) c.tolerances["tracked_states"] = kState;
+      c.cuda_tolerances["chunk_states"] = on_tensor_cores(o, o.chunk_dtype);
+    }
+    if (!o.track.empty()) {
+      c.tolerances["tracked_states"] = kState;
+      c.cuda_tolerances["tracked_states"] = on_tensor_cores(o, DType::kF32);
+    }
     cases_.push_back(std::move(c));
   }
 
   std::vector<Case> take() { return std::move(cases_); }
 
  private:
+  static Tolerance on_tensor_cores(const Options& o, DType state) {
+    if (o.repeated_keys) return kRepeatedKeysState;
+    return state == DType::kF32 ? kTensorCores : kTensorCoresBF16State;
+  }
+
   std::vector<Case> cases_;
 };
 
@@ -278,17 +298,25 @@ void add_adversarial(CaseList& list) {
 
   for (double logit : {2.0, 6.0, 8.0, 12.0})
     list.add("equal_keys_beta_logit_" + std::to_string(static_cast<int>(logit)),
-             {.lengths = {512}, .H = 1, .HV = 1, .a_log = false, .dt_bias = false}, [=](Bundle& b) {
+             {.lengths = {512},
+              .H = 1,
+              .HV = 1,
+              .a_log = false,
+              .dt_bias = false,
+              .repeated_keys = true},
+             [=](Bundle& b) {
                equal_keys(b, 0.0);
                set_all(b, "g", [](std::int64_t) { return -10.0; });
                set_all(b, "beta", [=](std::int64_t) { return logit; });
              });
-  list.add("near_equal_keys", raw, [](Bundle& b) {
+  Options repeated = raw;
+  repeated.repeated_keys = true;
+  list.add("near_equal_keys", repeated, [](Bundle& b) {
     equal_keys(b, 0.1);
     set_all(b, "g", [](std::int64_t) { return -6.2; });
     set_all(b, "beta", [](std::int64_t) { return 3.0; });
   });
-  list.add("positive_keys", raw, [](Bundle& b) {
+  list.add("positive_keys", repeated, [](Bundle& b) {
     for (const char* name : {"q", "k", "v"}) {
       Tensor& t = b.tensors.at(name);
       for (std::int64_t i = 0; i < t.numel(); ++i) t.set(i, std::fabs(t.get(i)));

@@ -3,6 +3,9 @@
 
 #include "contract/kda_prefill.h"
 #include "cpu/kda_prefill.h"
+#if K3_WITH_CUDA
+#include "cuda/kda_prefill/kda_prefill.h"
+#endif
 #include "dispatch/kernel.h"
 #include "ops/all_ops.h"
 
@@ -10,6 +13,15 @@ namespace k3 {
 namespace {
 
 constexpr Kernel<KdaPrefillProblem> kKernels[] = {
+#if K3_WITH_CUDA
+    {.backend = Backend::kCuda,
+     .variant = "mma_sync",
+     .conditions = "at most 2^31 - 1 chunks of 64 tokens times heads",
+     .refusal = cuda::kda_prefill_refusal,
+     .workspace_size = cuda::kda_prefill_workspace_size,
+     .run = cuda::kda_prefill,
+     .verified_on = ""},
+#endif
     {.backend = Backend::kCpu,
      .variant = "chunked",
      .conditions = "any call that meets the contract",

@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cuda_bf16.h>
+
+#include <cstdint>
+
+#include "cuda/common/mbarrier.cuh"
+
+/// Warp-level matrix products that every chip from sm_80 on has: m16n8k16, bf16 operands, fp32
+/// sums. Fragments, with g = lane / 4 and t = lane % 4; a pair is two neighbouring columns:
+///
+///   A [16 x 16]  a0 (g, 2t)  a1 (g + 8, 2t)  a2 (g, 2t + 8)  a3 (g + 8, 2t + 8)      pairs
+///   B [16 x 8]   b0 rows 2t, 2t + 1 of column g;  b1 rows 2t + 8, 2t + 9             pairs
+///   C [16 x 8]   c0 (g, 2t)  c1 (g, 2t + 1)  c2 (g + 8, 2t)  c3 (g + 8, 2t + 1)      floats
+///
+/// Two neighbouring C tiles, rounded, are an A fragment: sums go on as operands without leaving
+/// their registers.
+namespace k3::cuda {
+
+struct FragmentA {
+  std::uint32_t a[4];
+};
+struct FragmentC {
+  float c[4] = {};
+};
+
+/// Two floats rounded to bf16, the first in the low half.
+__device__ inline std::uint32_t pack_bf16(float low, float high) {
+  const __nv_bfloat162 pair = __floats2bfloat162_rn(low, high);
+  return reinterpret_cast<const std::uint32_t&>(pair);
+}
+
+/// C += A B
+__device__ inline void multiply_add(FragmentC& c, const FragmentA& a, std::uint32_t b0,
+                                    std::uint32_t b1) {
+  asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 "
+      "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+      : "+f"(c.c[0]), "+f"(c.c[1]), "+f"(c.c[2]), "+f"(c.c[3])
+      : "r"(a.a[0]), "r"(a.a[1]), "r"(a.a[2]), "r"(a.a[3]), "r"(b0), "r"(b1));
+}
+
+/// Columns 16 s .. 16 s + 15 of two rounded C tiles side by side.
+__device__ inline FragmentA as_operand(const FragmentC& left, const FragmentC& right) {
+  return {{pack_bf16(left.c[0], left.c[1]), pack_bf16(left.c[2], left.c[3]),
+           pack_bf16(right.c[0], right.c[1]), pack_bf16(right.c[2], right.c[3])}};
+}
+
+/// Four 8 x 8 matrices from shared memory; lane i names row i % 8 of matrix i / 8, 16 bytes.
+__device__ inline void load_matrices(std::uint32_t (&to)[4], std::uint32_t row) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+               : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
+               : "r"(row)
+               : "memory");
+}
+/// The same, each matrix transposed.
+__device__ inline void load_matrices_transposed(std::uint32_t (&to)[4], std::uint32_t row) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
+               : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
+               : "r"(row)
+               : "memory");
+}
+
+/// Four 8 x 8 matrices to shared memory, each transposed: lane i names row i % 8 of what stands
+/// there of matrix i / 8, 16 bytes.
+__device__ inline void store_matrices_transposed(const std::uint32_t (&from)[4],
+                                                 std::uint32_t row) {
+  asm volatile("stmatrix.sync.aligned.m8n8.x4.trans.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(row),
+               "r"(from[0]), "r"(from[1]), "r"(from[2]), "r"(from[3])
+               : "memory");
+}
+
+/// A bf16 matrix in shared memory whose rows are kPieces pieces of 16 bytes. Piece i of row r
+/// stands at i ^ (r % 8): eight rows of one piece lie in different banks.
+template <int kColumns>
+struct SwizzledTile {
+  static constexpr int kPieces = kColumns / 8;
+  static_assert(kPieces % 8 == 0);
+  static constexpr int kRowBytes = 2 * kColumns;
+
+  /// Byte offset of an element.
+  __device__ static int offset(int row, int column) {
+    return row * kRowBytes + (((column >> 3) ^ (row & 7)) << 4) + ((column & 7) << 1);
+  }
+};
+
+/// Fragment A of rows row0 .. + 15, columns column0 .. + 15 of a tile at `base`.
+template <int kColumns>
+__device__ FragmentA load_a(std::uint32_t base, int row0, int column0, int lane) {
+  FragmentA fragment;
+  load_matrices(fragment.a,
+                base + SwizzledTile<kColumns>::offset(row0 + lane % 16, column0 + 8 * (lane / 16)));
+  return fragment;
+}
+
+/// Fragments B of a product with the transpose of a tile: columns n0 .. + 15 of B are tile rows,
+/// its rows k0 .. + 15 tile columns. b[0], b[1] for columns n0 .. + 7, b[2], b[3] for the others.
+template <int kColumns>
+__device__ void load_b_of_transpose(std::uint32_t (&b)[4], std::uint32_t base, int n0, int k0,
+                                    int lane) {
+  load_matrices(b, base + SwizzledTile<kColumns>::offset(n0 + lane % 8 + 8 * (lane / 16),
+                                                         k0 + 8 * (lane / 8 % 2)));
+}
+
+/// Fragments B of a product with a tile as it stands: rows k0 .. + 15, columns n0 .. + 15.
+template <int kColumns>
+__device__ void load_b(std::uint32_t (&b)[4], std::uint32_t base, int k0, int n0, int lane) {
+  load_matrices_transposed(
+      b, base + SwizzledTile<kColumns>::offset(k0 + lane % 16, n0 + 8 * (lane / 16)));
+}
+
+}  // namespace k3::cuda

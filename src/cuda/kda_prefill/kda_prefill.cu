@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cuda/kda_prefill/kda_prefill.h"
+
+#include <algorithm>
+#include <limits>
+
+#include "cuda/common/error.h"
+#include "cuda/common/launch.h"
+#include "cuda/kda_prefill/builder.cuh"
+#include "cuda/kda_prefill/chain.cuh"
+#include "cuda/kda_prefill/plan.cuh"
+
+namespace k3::cuda {
+namespace {
+
+/// Up to so many CTAs of the chain one has an SM for itself, and stages to be ahead of itself.
+constexpr std::int64_t kMaxAlone = 132;
+
+/// More than any sequences of T tokens in all can have.
+std::int64_t max_chunks(const KdaPrefillProblem& p) {
+  if (p.packed) return p.T / kChunk + p.N;
+  return p.N * ((p.T + kChunk - 1) / kChunk);
+}
+
+/// Parts of the workspace, one behind the other.
+class WorkspaceParts {
+ public:
+  explicit WorkspaceParts(void* base) : base_(static_cast<std::byte*>(base)) {}
+
+  template <class T>
+  T* take(std::int64_t count) {
+    constexpr std::size_t kAlignment = alignof(ChunkFactors);
+    std::byte* const at = base_ == nullptr ? nullptr : base_ + used_;
+    used_ +=
+        (sizeof(T) * static_cast<std::size_t>(count) + kAlignment - 1) / kAlignment * kAlignment;
+    return reinterpret_cast<T*>(at);
+  }
+  [[nodiscard]] std::size_t used() const { return used_; }
+
+ private:
+  std::byte* base_;
+  std::size_t used_ = 0;
+};
+
+PrefillPlan lay_out(const KdaPrefillProblem& p, WorkspaceParts& parts) {
+  const std::int64_t chunks = max_chunks(p);
+  PrefillPlan plan;
+  plan.max_chunks = static_cast<int>(chunks);
+  plan.factors = parts.take<ChunkFactors>(chunks * p.HV);
+  if (!p.packed) return plan;
+  plan.sequences = parts.take<PrefillSequence>(p.N);
+  plan.longest = parts.take<std::int32_t>(p.N);
+  plan.sequence_of = parts.take<std::int32_t>(chunks);
+  plan.num_chunks = parts.take<std::int32_t>(1);
+  return plan;
+}
+
+template <class... Params>
+void launch_one(void (*kernel)(Params...), std::int64_t ctas, int threads, std::size_t shared_bytes,
+                const KdaPrefillProblem& p, const PrefillPlan& plan, const Target& target) {
+  LaunchConfig config;
+  config.grid = dim3(static_cast<unsigned>(ctas));
+  config.block = dim3(static_cast<unsigned>(threads));
+  config.dynamic_smem_bytes = shared_bytes;
+  config.pdl = target.pdl;
+  config.stream = static_cast<cudaStream_t>(target.stream);
+  K3_CUDA_CHECK(launch(kernel, config, p, plan));
+}
+
+/// What a CTA may have of it.
+std::size_t shared_memory_of(Device device) {
+  int bytes = 0;
+  K3_CUDA_CHECK(
+      cudaDeviceGetAttribute(&bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, device.index));
+  return static_cast<std::size_t>(bytes);
+}
+
+}  // namespace
+
+const char* kda_prefill_refusal(const KdaPrefillProblem& p, const Target&) {
+  constexpr std::int64_t kMaxCtas = std::numeric_limits<std::int32_t>::max();
+  if (max_chunks(p) * p.HV > kMaxCtas) return "more than 2^31 - 1 chunks of heads";
+  if (std::int64_t{2} * p.N * p.HV > kMaxCtas) return "more than 2^30 sequences of heads";
+  return nullptr;
+}
+
+std::size_t kda_prefill_workspace_size(const KdaPrefillProblem& problem, const Target&) {
+  WorkspaceParts parts(nullptr);
+  lay_out(problem, parts);
+  return parts.used();
+}
+
+void kda_prefill(const KdaPrefillProblem& p, const Target& target) {
+  if (p.N == 0 || p.writes_nothing()) return;
+  const DeviceGuard guard(target.device.index);
+  K3_CUDA_CHECK(guard.error());
+  WorkspaceParts parts(target.workspace.data);
+  const PrefillPlan plan = lay_out(p, parts);
+  if (p.packed) launch_one(kda_prefill_plan_kernel, 1, kPlanThreads, 0, p, plan, target);
+  if (plan.max_chunks > 0)
+    launch_one(kda_prefill_builder_kernel, std::int64_t{plan.max_chunks} * p.HV, kBuilderThreads,
+               sizeof(BuilderShared), p, plan, target);
+  const std::int64_t tasks = std::int64_t{2} * p.N * p.HV;
+  if (tasks <= kMaxAlone && shared_memory_of(target.device) >= sizeof(PrefillChainShared<3>))
+    launch_one(kda_prefill_chain_kernel<3>, tasks, kChainThreads, sizeof(PrefillChainShared<3>), p,
+               plan, target);
+  else
+    launch_one(kda_prefill_chain_kernel<1>, tasks, kChainThreads, sizeof(PrefillChainShared<1>), p,
+               plan, target);
+}
+
+}  // namespace k3::cuda
