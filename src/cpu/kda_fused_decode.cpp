@@ -26,17 +26,17 @@ using Problem = KdaFusedDecodeProblem;
 using step::Head;
 using step::kD;
 
-/// Rows requested from memory before a task's first prologue, and during every prologue, which is
-/// so long that memory would idle. The recurrence requests as many fewer.
-constexpr int kFirstRows = 16;
-constexpr int kPrologueRows = 32;
-/// Channels of a part of the prologue: a cache line of each tap.
-constexpr int kPart = 32;
-constexpr int kParts = 4 * kD / kPart;
-static_assert(kPrologueRows % kParts == 0);
+/// A head's prologue and epilogue are so long that memory would idle: each of their parts requests
+/// rows of state, and the recurrence as many fewer.
+constexpr int kPartRows = 2;
+constexpr int kConvChannels = 32;  ///< of a part: a cache line of each tap
+constexpr int kDecayChannels = 64;
+constexpr int kParts = 3 * kD / kConvChannels + kD / kDecayChannels + 2;
+/// Requested before a task's first head.
+constexpr int kFirstRows = 12;
 
-/// Convolution and SiLU of kPart channels from `channel` on; shifts their window. Requests what the
-/// next head will need in its turn.
+/// Convolution and SiLU of kConvChannels channels from `channel` on; shifts their window. Requests
+/// what the next head will need in its turn; after the last one that is no access.
 HWY_INLINE void convolve(const Problem& p, int n, std::int64_t slot, int channel, float* y) {
   bf16* const tap0 = p.conv_states + slot * p.conv_slot_stride + channel;
   const bf16* const x[] = {tap0, tap0 + p.conv_tap_stride, tap0 + 2 * p.conv_tap_stride,
@@ -46,18 +46,17 @@ HWY_INLINE void convolve(const Problem& p, int n, std::int64_t slot, int channel
       .tap0 = p.conv_weight + channel,
       .tap_stride = p.conv_weight_stride,
       .bias = p.conv_bias != nullptr ? p.conv_bias + channel : nullptr};
-  step::conv_silu<kPart>(weights, x, p.round_conv, y);
-  step::shift_window<kPart>(tap0, p.conv_tap_stride, x[3]);
+  step::conv_silu<kConvChannels>(weights, x, p.round_conv, y);
+  step::shift_window<kConvChannels>(tap0, p.conv_tap_stride, x[3]);
 }
 
 template <class StateT>
 void prepare(const Problem& p, int n, std::int64_t slot, int h,
              step::Prefetcher<StateT>& prefetcher, Head& head) {
-  const auto request = [&]() HWY_ATTR { prefetcher.request(kPrologueRows / kParts * kD); };
   float* const qkv[] = {head.q, head.k, head.v};
   for (int i = 0; i < 3; ++i)
-    for (int channel = 0; channel < kD; channel += kPart) {
-      request();
+    for (int channel = 0; channel < kD; channel += kConvChannels) {
+      prefetcher.request(kPartRows * kD);
       convolve(p, n, slot, (i * p.H + h) * kD + channel, qkv[i] + channel);
     }
   step::normalise(head.q, p.scale);
@@ -66,10 +65,10 @@ void prepare(const Problem& p, int n, std::int64_t slot, int h,
   const bf16* const g = p.g + n * p.g_stride + h * kD;
   const float* const bias = p.dt_bias != nullptr ? p.dt_bias + h * kD : nullptr;
   const float a = p.A_log != nullptr ? std::exp(p.A_log[h]) : 1.0F;
-  for (int channel = 0; channel < kD; channel += kPart) {
-    request();
-    step::raw_decays<kPart>(p, g + channel, bias != nullptr ? bias + channel : nullptr, a,
-                            head.decay + channel);
+  for (int channel = 0; channel < kD; channel += kDecayChannels) {
+    prefetcher.request(kPartRows * kD);
+    step::raw_decays<kDecayChannels>(p, g + channel, bias != nullptr ? bias + channel : nullptr, a,
+                                     head.decay + channel);
   }
   step::finish(head);
   head.beta = step::beta_of(p.beta[n * p.beta_stride + h]);
@@ -93,8 +92,10 @@ void decode_live(const Problem& p, int n, std::int64_t slot, int h_begin, int h_
   for (int h = h_begin; h < h_end; ++h) {
     StateT* const state = slot_state + std::int64_t{h} * kD * kD;
     prepare(p, n, slot, h, prefetcher, head);
-    step::recur<kD - kPrologueRows>(head, state, prefetcher, o);
+    step::recur<kD - kParts * kPartRows>(head, state, prefetcher, o);
+    prefetcher.request(kPartRows * kD);
     write_out(p, n, h, o);
+    prefetcher.request(kPartRows * kD);
   }
 }
 
