@@ -26,16 +26,17 @@ using Problem = KdaFusedDecodeProblem;
 using step::Head;
 using step::kD;
 
-/// A head's prologue and epilogue are so long that memory would idle: each of their parts requests
-/// rows of state, and the recurrence as many fewer.
-constexpr int kPartRows = 2;
-constexpr int kConvChannels = 32;  ///< of a part: a cache line of each tap
-constexpr int kDecayChannels = 64;
-constexpr int kParts = 3 * kD / kConvChannels + kD / kDecayChannels + 2;
-/// Requested before a task's first head.
+/// Rows of state that a head's prologue and epilogue request, which are so long that memory would
+/// idle: before each of the epilogue, the next prologue and its parts of kPart channels, without
+/// the first half of q. The recurrence requests as many fewer.
+constexpr int kBesideRows = 32;
+/// Requested before a task's first prologue.
 constexpr int kFirstRows = 12;
+constexpr int kPart = 32;  ///< a cache line of each tap
+constexpr int kRequestRows = 2;
+static_assert((2 + (4 * kD - kD / 2) / kPart) * kRequestRows == kBesideRows);
 
-/// Convolution and SiLU of kConvChannels channels from `channel` on; shifts their window. Requests
+/// Convolution and SiLU of kPart channels from `channel` on; shifts their window. Requests
 /// what the next head will need in its turn; after the last one that is no access.
 HWY_INLINE void convolve(const Problem& p, int n, std::int64_t slot, int channel, float* y) {
   bf16* const tap0 = p.conv_states + slot * p.conv_slot_stride + channel;
@@ -46,8 +47,8 @@ HWY_INLINE void convolve(const Problem& p, int n, std::int64_t slot, int channel
       .tap0 = p.conv_weight + channel,
       .tap_stride = p.conv_weight_stride,
       .bias = p.conv_bias != nullptr ? p.conv_bias + channel : nullptr};
-  step::conv_silu<kConvChannels>(weights, x, p.round_conv, y);
-  step::shift_window<kConvChannels>(tap0, p.conv_tap_stride, x[3]);
+  step::conv_silu<kPart>(weights, x, p.round_conv, y);
+  step::shift_window<kPart>(tap0, p.conv_tap_stride, x[3]);
 }
 
 template <class StateT>
@@ -55,8 +56,8 @@ void prepare(const Problem& p, int n, std::int64_t slot, int h,
              step::Prefetcher<StateT>& prefetcher, Head& head) {
   float* const qkv[] = {head.q, head.k, head.v};
   for (int i = 0; i < 3; ++i)
-    for (int channel = 0; channel < kD; channel += kConvChannels) {
-      prefetcher.request(kPartRows * kD);
+    for (int channel = 0; channel < kD; channel += kPart) {
+      if (i > 0 || channel >= kD / 2) prefetcher.request(kRequestRows * kD);
       convolve(p, n, slot, (i * p.H + h) * kD + channel, qkv[i] + channel);
     }
   step::normalise(head.q, p.scale);
@@ -65,10 +66,10 @@ void prepare(const Problem& p, int n, std::int64_t slot, int h,
   const bf16* const g = p.g + n * p.g_stride + h * kD;
   const float* const bias = p.dt_bias != nullptr ? p.dt_bias + h * kD : nullptr;
   const float a = p.A_log != nullptr ? std::exp(p.A_log[h]) : 1.0F;
-  for (int channel = 0; channel < kD; channel += kDecayChannels) {
-    prefetcher.request(kPartRows * kD);
-    step::raw_decays<kDecayChannels>(p, g + channel, bias != nullptr ? bias + channel : nullptr, a,
-                                     head.decay + channel);
+  for (int channel = 0; channel < kD; channel += kPart) {
+    prefetcher.request(kRequestRows * kD);
+    step::raw_decays<kPart>(p, g + channel, bias != nullptr ? bias + channel : nullptr, a,
+                            head.decay + channel);
   }
   step::finish(head);
   head.beta = step::beta_of(p.beta[n * p.beta_stride + h]);
@@ -92,10 +93,10 @@ void decode_live(const Problem& p, int n, std::int64_t slot, int h_begin, int h_
   for (int h = h_begin; h < h_end; ++h) {
     StateT* const state = slot_state + std::int64_t{h} * kD * kD;
     prepare(p, n, slot, h, prefetcher, head);
-    step::recur<kD - kParts * kPartRows>(head, state, prefetcher, o);
-    prefetcher.request(kPartRows * kD);
+    step::recur<kD - kBesideRows>(head, state, prefetcher, o);
+    prefetcher.request(kRequestRows * kD);
     write_out(p, n, h, o);
-    prefetcher.request(kPartRows * kD);
+    prefetcher.request(kRequestRows * kD);
   }
 }
 
