@@ -10,6 +10,7 @@ namespace k3::harness {
 namespace {
 
 constexpr std::int64_t kC = kKdaChunkTokens;
+constexpr double kReflects = 8.0;
 using Sizes = std::vector<std::int64_t>;
 
 struct Options {
@@ -21,8 +22,8 @@ struct Options {
   ChunkKeys keys = {};
   double beta_low = 0.0;
   double beta_high = 1.0;
-  /// How much a rounding error of one element may grow on its way down the rows: 1 where the
-  /// inverse is a contraction (beta k.k <= 1), up to 64 where it reflects.
+  /// How much the rounding errors of a row may grow on their way down: not at all where the inverse
+  /// is a contraction (beta k.k <= 1), as the root of 64 rows where it reflects (beta k.k = 2).
   double growth = 1.0;
 };
 
@@ -93,11 +94,11 @@ void add_keys(CaseList<Options>& list) {
   keys("keys_equal", 0.95, {.keys = Keys::kEqual});
   keys("keys_equal_beta_099", 0.99, {.keys = Keys::kEqual, .log_gate = 0.0});
   keys("keys_equal_fast_gate", 0.5, {.keys = Keys::kEqual, .log_gate = -0.5});
-  keys("beta_2_random", 2.0, {.log_gate = 0.0}, 64.0);
-  keys("beta_2_near_equal", 2.0, {.keys = Keys::kNearEqual, .log_gate = 0.0}, 64.0);
-  keys("beta_19_equal", 1.9, {.keys = Keys::kEqual, .log_gate = 0.0}, 64.0);
+  keys("beta_2_random", 2.0, {.log_gate = 0.0}, kReflects);
+  keys("beta_2_near_equal", 2.0, {.keys = Keys::kNearEqual, .log_gate = 0.0}, kReflects);
+  keys("beta_19_equal", 1.9, {.keys = Keys::kEqual, .log_gate = 0.0}, kReflects);
   // Each step multiplies by 1 - 2 * 1.21: entries up to 4e9, against which errors are held.
-  keys("long_keys_grow", 2.0, {.keys = Keys::kNearEqual, .norm = 1.1, .log_gate = 0.0}, 64.0);
+  keys("long_keys_grow", 2.0, {.keys = Keys::kNearEqual, .norm = 1.1, .log_gate = 0.0}, kReflects);
 }
 
 }  // namespace

@@ -114,7 +114,7 @@ INSTANTIATE_TEST_SUITE_P(
                   with_values({0, 71, 70})},
         Violation{"cu_seqlens_ends_early", "cu_seqlens", "must end at the number of tokens",
                   with_values({0, 66, 69})},
-        Violation{"u_is_w", "u", "must not overlap w", aliasing("u", "w")}),
+        Violation{"w_is_u", "w", "must not overlap u", aliasing("w", "u")}),
     violation_name);
 
 INSTANTIATE_TEST_SUITE_P(EveryTensor, KdaRecomputeWuContract,
