@@ -23,8 +23,9 @@ using D = hn::CappedTag<float, 16>;
 using V = hn::Vec<D>;
 inline constexpr int kC = kKdaChunkTokens;
 inline constexpr int kLanes = static_cast<int>(hn::MaxLanes(D()));
+inline constexpr int kColumns = 2 * kLanes;  ///< at a time
 inline constexpr int kRows = 4;  ///< solved together: each known row is loaded once for all
-static_assert(16 % kLanes == 0 && kC % 16 == 0);
+static_assert(kC % kColumns == 0);
 
 struct Matrices {
   HWY_ALIGN float L[kC][kC];  ///< read below the diagonal only
@@ -38,25 +39,44 @@ HWY_INLINE void store_vector(V x, bf16* to) { store_bf16(D(), x, to); }
 inline float widen(float x) { return x; }
 inline float widen(bf16 x) { return to_float(x); }
 
-/// Rows first .. first + kRows - 1 of X in one vector of columns, given those before. Each element
+/// A vector pair of columns.
+struct Pair {
+  V low;
+  V high;
+};
+
+HWY_INLINE void multiply_subtract(float factor, const Pair& x, Pair& sum) {
+  const V f = hn::Set(D(), factor);
+  sum.low = hn::NegMulAdd(f, x.low, sum.low);
+  sum.high = hn::NegMulAdd(f, x.high, sum.high);
+}
+
+/// Row `row` of the unit matrix.
+HWY_INLINE V unit_row(int row, int column) {
+  const D df;
+  const auto one_here =
+      hn::Eq(hn::Iota(df, static_cast<float>(column)), hn::Set(df, static_cast<float>(row)));
+  return hn::IfThenElseZero(one_here, hn::Set(df, 1.0F));
+}
+
+/// Rows first .. first + kRows - 1 of X in two vectors of columns, given those before. Each element
 /// is one chain of multiply-adds in ascending order of the known rows.
 HWY_INLINE void solve_columns(int first, int column, Matrices& m) {
   const D df;
-  V x[kRows];
+  Pair x[kRows];
   for (int r = 0; r < kRows; ++r)
-    x[r] = hn::IfThenElse(hn::Eq(hn::Iota(df, static_cast<float>(column)),
-                                 hn::Set(df, static_cast<float>(first + r))),
-                          hn::Set(df, 1.0F), hn::Zero(df));
-  // A row above the vector's first column holds zeros here.
+    x[r] = {unit_row(first + r, column), unit_row(first + r, column + kLanes)};
+  // A row above the first of these columns holds zeros here.
   for (int j = column; j < first; ++j) {
-    const V known = hn::Load(df, m.X[j] + column);
-    for (int r = 0; r < kRows; ++r)
-      x[r] = hn::NegMulAdd(hn::Set(df, m.L[first + r][j]), known, x[r]);
+    const float* const row = m.X[j] + column;
+    const Pair known = {hn::Load(df, row), hn::Load(df, row + kLanes)};
+    for (int r = 0; r < kRows; ++r) multiply_subtract(m.L[first + r][j], known, x[r]);
   }
   for (int r = 0; r < kRows; ++r) {
-    for (int j = 0; j < r; ++j)
-      x[r] = hn::NegMulAdd(hn::Set(df, m.L[first + r][first + j]), x[j], x[r]);
-    hn::Store(x[r], df, m.X[first + r] + column);
+    for (int j = 0; j < r; ++j) multiply_subtract(m.L[first + r][first + j], x[j], x[r]);
+    float* const row = m.X[first + r] + column;
+    hn::Store(x[r].low, df, row);
+    hn::Store(x[r].high, df, row + kLanes);
   }
 }
 
@@ -111,7 +131,8 @@ void chunk_inverse_matrix(const KdaChunkInverseProblem& p, int index) {
     load_beta(static_cast<const bf16*>(p.beta) + beta_at, p.beta_strides.row, beta);
 
   for (int first = 0; first < kC; first += kRows)
-    for (int column = 0; column < first + kRows; column += kLanes) solve_columns(first, column, m);
+    for (int column = 0; column < first + kRows; column += kColumns)
+      solve_columns(first, column, m);
 
   const std::int64_t out_at = p.offset(p.out_strides, index);
   if (p.out_dtype == DType::kF32)

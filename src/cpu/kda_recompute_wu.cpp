@@ -26,8 +26,9 @@ using V = hn::Vec<D>;
 inline constexpr int kC = kKdaChunkTokens;
 inline constexpr int kD = kKdaHeadDim;
 inline constexpr int kLanes = static_cast<int>(hn::MaxLanes(D()));
-inline constexpr int kVectors = 2;  ///< of columns at a time; with four rows, 8 accumulators
-static_assert(kD % (kVectors * kLanes) == 0);
+/// Two vectors of columns at a time: with six rows, 12 accumulators.
+inline constexpr int kColumns = 2 * kLanes;
+static_assert(kD % kColumns == 0);
 
 struct Scratch {
   HWY_ALIGN float A[kC][kC];     ///< read on and below the diagonal only
@@ -71,34 +72,58 @@ HWY_INLINE void load_values(const bf16* v, std::int64_t stride, int rows, Scratc
   }
 }
 
-/// kRows rows of the product from `first` on, in kVectors vectors of columns. Each element is one
+/// A vector pair of columns.
+struct Pair {
+  V low;
+  V high;
+};
+
+/// Rows [kFirst, kRows) of sum += their column of A times a token's row.
+template <int kRows, int kFirst>
+HWY_INLINE void add_token(const float (*A)[kC], const float* row, int token, Pair* sum) {
+  const D df;
+  const V low = hn::Load(df, row);
+  const V high = hn::Load(df, row + kLanes);
+  for (int r = kFirst; r < kRows; ++r) {
+    const V factor = hn::Set(df, A[r][token]);
+    sum[r].low = hn::MulAdd(factor, low, sum[r].low);
+    sum[r].high = hn::MulAdd(factor, high, sum[r].high);
+  }
+}
+
+/// The tokens of the rows themselves: row r takes those up to its own.
+template <int kRows, int kFirst = 0>
+HWY_INLINE void add_own_tokens(const float (*A)[kC], const float* row, int token, Pair* sum) {
+  add_token<kRows, kFirst>(A, row, token, sum);
+  if constexpr (kFirst + 1 < kRows) add_own_tokens<kRows, kFirst + 1>(A, row + kD, token + 1, sum);
+}
+
+/// kRows rows of the product from `first` on, in a pair of vectors of columns. Each element is one
 /// chain of multiply-adds in ascending order of the tokens.
 template <int kRows>
 HWY_INLINE void product_rows(const Scratch& s, int first, int column, bf16* to,
                              std::int64_t stride) {
   const D df;
-  V sum[kRows][kVectors];
-  for (int r = 0; r < kRows; ++r)
-    for (int c = 0; c < kVectors; ++c) sum[r][c] = hn::Zero(df);
-  const auto add_token = [&](int j, int first_row) HWY_ATTR {
-    for (int c = 0; c < kVectors; ++c) {
-      const V x = hn::Load(df, s.rows[j] + column + c * kLanes);
-      for (int r = first_row; r < kRows; ++r)
-        sum[r][c] = hn::MulAdd(hn::Set(df, s.A[first + r][j]), x, sum[r][c]);
-    }
-  };
-  for (int j = 0; j < first; ++j) add_token(j, 0);
-  for (int r = 0; r < kRows; ++r) add_token(first + r, r);
-  for (int r = 0; r < kRows; ++r)
-    for (int c = 0; c < kVectors; ++c)
-      store_bf16(df, sum[r][c], to + (first + r) * stride + column + c * kLanes);
+  Pair sum[kRows];
+  for (int r = 0; r < kRows; ++r) sum[r] = {hn::Zero(df), hn::Zero(df)};
+  for (int j = 0; j < first; ++j) add_token<kRows, 0>(s.A + first, s.rows[j] + column, j, sum);
+  add_own_tokens<kRows>(s.A + first, s.rows[first] + column, first, sum);
+  for (int r = 0; r < kRows; ++r) {
+    bf16* const row = to + (first + r) * stride + column;
+    store_bf16(df, sum[r].low, row);
+    store_bf16(df, sum[r].high, row + kLanes);
+  }
 }
 
 /// A times `rows`, to the first row of an output.
 HWY_INLINE void product(const Scratch& s, int rows, bf16* to, std::int64_t stride) {
-  for (int column = 0; column < kD; column += kVectors * kLanes) {
+  for (int column = 0; column < kD; column += kColumns) {
     int i = 0;
-    for (; i + 4 <= rows; i += 4) product_rows<4>(s, i, column, to, stride);
+    for (; i + 6 <= rows; i += 6) product_rows<6>(s, i, column, to, stride);
+    if (i + 4 <= rows) {
+      product_rows<4>(s, i, column, to, stride);
+      i += 4;
+    }
     for (; i < rows; ++i) product_rows<1>(s, i, column, to, stride);
   }
 }

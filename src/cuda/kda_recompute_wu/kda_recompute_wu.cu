@@ -26,6 +26,7 @@ namespace {
 constexpr int kC = kKdaChunkTokens;
 constexpr int kD = kKdaHeadDim;
 constexpr int kThreads = 256;
+constexpr int kCtasPerSm = 2;  ///< 128 registers a thread, 70 KB of shared memory each
 constexpr int kTile = 16;
 constexpr int kEight = 8;  ///< elements a thread moves at once: 16 bytes of bf16
 static_assert(kThreads / 32 * kTile == kD, "a warp has 16 columns");
@@ -189,7 +190,7 @@ __device__ void multiply(const Shared& s, bf16* w, std::int64_t w_stride, bf16* 
 }
 
 template <class AT>
-__global__ __launch_bounds__(kThreads) void kda_recompute_wu_kernel(
+__global__ __launch_bounds__(kThreads, kCtasPerSm) void kda_recompute_wu_kernel(
     const __grid_constant__ KdaRecomputeWuProblem p, std::int64_t num_tasks) {
   extern __shared__ __align__(16) std::byte memory[];
   Shared& s = *reinterpret_cast<Shared*>(memory);
