@@ -195,11 +195,12 @@ TEST(KdaChunkInverse, TailRowsAreUnitRowsTimesBeta) {
 TEST(KdaChunkInverse, ANaNStaysBelowTheDiagonalOfItsMatrix) {
   const Bundle clean = run_cpu(kOp, valid_bundle());
   Bundle b = valid_bundle();
-  b.tensors.at("L").set(kC * kC + 20 * kC + 3, std::nan(""));
+  // Between two rows that share vectors of columns, so that it meets the zeros above the diagonal.
+  b.tensors.at("L").set(kC * kC + 20 * kC + 17, std::nan(""));
   const Tensor out = run_cpu(kOp, b).tensors.at("out");
   for (std::int64_t m : {0, 2})
     EXPECT_TRUE(same_bits(slice(clean.tensors.at("out"), 0, m, m + 1), slice(out, 0, m, m + 1)));
-  EXPECT_TRUE(std::isnan(out.get(kC * kC + 20 * kC + 3)));
+  EXPECT_TRUE(std::isnan(out.get(kC * kC + 20 * kC + 17)));
   for (std::int64_t i = 0; i < kC; ++i)
     for (std::int64_t c = i + 1; c < kC; ++c) ASSERT_EQ(out.get(kC * kC + i * kC + c), 0.0);
 }
