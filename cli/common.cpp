@@ -88,14 +88,18 @@ void print_json(const nlohmann::ordered_json& value) {
 }
 
 void write_text(const std::string& path, const std::string& text) {
-  const std::string temporary = fmt::format("{}.{}.tmp", path, ::getpid());
-  std::ofstream file(temporary, std::ios::binary);
+  std::error_code error;
+  // What is no file (a device, a pipe) is written to; a link stays and its target is replaced.
+  const bool exists = std::filesystem::exists(path, error);
+  const bool in_place = exists && !std::filesystem::is_regular_file(path, error);
+  const std::string target = exists ? std::filesystem::canonical(path, error).string() : path;
+  const std::string written = in_place ? path : fmt::format("{}.{}.tmp", target, ::getpid());
+  std::ofstream file(written, std::ios::binary);
   file << text;
   file.close();
-  std::error_code error;
-  if (file) std::filesystem::rename(temporary, path, error);
+  if (file && !in_place) std::filesystem::rename(written, target, error);
   if (file && !error) return;
-  std::filesystem::remove(temporary, error);
+  if (!in_place) std::filesystem::remove(written, error);
   throw io::FileError(path + ": cannot write");
 }
 
