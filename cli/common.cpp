@@ -88,18 +88,21 @@ void print_json(const nlohmann::ordered_json& value) {
 }
 
 void write_text(const std::string& path, const std::string& text) {
+  namespace fs = std::filesystem;
   std::error_code error;
   // What is no file (a device, a pipe) is written to; a link stays and its target is replaced.
-  const bool exists = std::filesystem::exists(path, error);
-  const bool in_place = exists && !std::filesystem::is_regular_file(path, error);
-  const std::string target = exists ? std::filesystem::canonical(path, error).string() : path;
-  const std::string written = in_place ? path : fmt::format("{}.{}.tmp", target, ::getpid());
+  const bool in_place = fs::exists(path, error) && !fs::is_regular_file(path, error);
+  fs::path target = path;
+  if (fs::is_symlink(path, error)) target = target.parent_path() / fs::read_symlink(path, error);
+  const fs::path written =
+      in_place ? target : fs::path(fmt::format("{}.{}.tmp", target.string(), ::getpid()));
   std::ofstream file(written, std::ios::binary);
   file << text;
   file.close();
-  if (file && !in_place) std::filesystem::rename(written, target, error);
+  error.clear();
+  if (file && !in_place) fs::rename(written, target, error);
   if (file && !error) return;
-  if (!in_place) std::filesystem::remove(written, error);
+  if (!in_place) fs::remove(written, error);
   throw io::FileError(path + ": cannot write");
 }
 
