@@ -88,14 +88,21 @@ void print_json(const nlohmann::ordered_json& value) {
 }
 
 void write_text(const std::string& path, const std::string& text) {
-  const std::string temporary = fmt::format("{}.{}.tmp", path, ::getpid());
-  std::ofstream file(temporary, std::ios::binary);
+  namespace fs = std::filesystem;
+  std::error_code error;
+  // What is no file (a device, a pipe) is written to; a link stays and its target is replaced.
+  const bool in_place = fs::exists(path, error) && !fs::is_regular_file(path, error);
+  fs::path target = path;
+  if (fs::is_symlink(path, error)) target = target.parent_path() / fs::read_symlink(path, error);
+  const fs::path written =
+      in_place ? target : fs::path(fmt::format("{}.{}.tmp", target.string(), ::getpid()));
+  std::ofstream file(written, std::ios::binary);
   file << text;
   file.close();
-  std::error_code error;
-  if (file) std::filesystem::rename(temporary, path, error);
+  error.clear();
+  if (file && !in_place) fs::rename(written, target, error);
   if (file && !error) return;
-  std::filesystem::remove(temporary, error);
+  if (!in_place) fs::remove(written, error);
   throw io::FileError(path + ": cannot write");
 }
 

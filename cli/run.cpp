@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <fmt/format.h>
 #include <fmt/ranges.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <memory>
@@ -47,9 +46,9 @@ void apply_settings(const Driver& driver, const std::vector<std::string>& settin
   }
 }
 
-/// Tells a person, not a script, which parts of the file play no role.
+/// Says which parts of the file play no role: a misspelt name would be one of them.
 void note_ignored(const Driver& driver, const RunFile& file) {
-  if (::isatty(STDERR_FILENO) == 0 || file.ignored.empty()) return;
+  if (file.ignored.empty()) return;
   const std::string names = fmt::format("{}", fmt::join(file.ignored, ", "));
   print_error(
       fmt::format("k3: note: {} takes no {}; ignored\n", driver.name, io::printable(names)));

@@ -5,10 +5,10 @@
 namespace k3::harness {
 
 std::span<const Driver* const> drivers() {
-  static const Driver* const all[] = {&kda_prefill_driver(),       &kda_fused_decode_driver(),
-                                      &kda_packed_decode_driver(), &kda_verify_driver(),
-                                      &kda_replay_commit_driver(), &kda_output_norm_driver(),
-                                      &situ_and_mul_driver()};
+  static const Driver* const all[] = {
+      &kda_prefill_driver(),       &kda_chunk_inverse_driver(), &kda_recompute_wu_driver(),
+      &kda_fused_decode_driver(),  &kda_packed_decode_driver(), &kda_verify_driver(),
+      &kda_replay_commit_driver(), &kda_output_norm_driver(),   &situ_and_mul_driver()};
   return all;
 }
 

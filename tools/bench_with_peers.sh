@@ -18,6 +18,14 @@ shift 3
 python=${PYTHON:-python3}
 root=$(cd "$(dirname "$0")/.." && pwd)
 
+fail() {
+  echo "bench_with_peers: $1" >&2
+  exit 1
+}
+[[ -x $bundle/bin/k3 ]] || fail "$bundle has no bin/k3"
+[[ -d $peer_path ]] || fail "$peer_path is no folder"
+PYTHONPATH=$peer_path "$python" -c 'import fla, torch, triton' ||
+  fail "$python cannot import torch, triton and fla (PYTHON names another)"
 mkdir -p "$results"
 "$bundle/bin/k3" bench "$@" --backend cuda --shapes full --peers "$root/bench/peers.json" \
   --json "$results/bench-cuda.json"
@@ -25,5 +33,6 @@ mkdir -p "$results"
 PYTHONPATH=$peer_path "$python" "$root/bench/peers/fla_recurrent.py" \
   --json "$results/peer-fla.json"
 for peer in chain fla; do
-  "$python" "$root/tools/join_peers.py" "$results/bench-cuda.json" "$results/peer-$peer.json"
+  "$python" "$root/tools/join_peers.py" "$results/bench-cuda.json" "$results/peer-$peer.json" ||
+    echo "bench_with_peers: $peer has no row in this report" >&2
 done

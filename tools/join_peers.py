@@ -11,17 +11,28 @@ import json
 
 def join(report, peer):
     """Adds the peer's figures to the report. @returns the number of rows that got one"""
+    for key in ("machine", "name", "ops", "rows"):
+        if key not in peer:
+            raise SystemExit(f"join_peers: the peer's file has no {key}")
     if report["machine"] != peer["machine"]:
         raise SystemExit(f"join_peers: {report['machine']} is not {peer['machine']}")
     figures = {(row["B"], row["H"]): row["us"] for row in peer["rows"]}
     joined = 0
     for row in report["rows"]:
         shape = row["shape"]
-        if row["op"] not in peer["ops"] or (shape["B"], shape["H"]) not in figures:
+        if row["op"] not in peer["ops"] or (shape.get("B"), shape.get("H")) not in figures:
             continue
         row["peer"][peer["name"]] = figures[shape["B"], shape["H"]]
         joined += 1
     return joined
+
+
+def load(path):
+    try:
+        with open(path) as file:
+            return json.load(file)
+    except (OSError, ValueError) as error:
+        raise SystemExit(f"join_peers: {path}: {error}") from None
 
 
 def main():
@@ -29,13 +40,11 @@ def main():
     parser.add_argument("report", help="of k3 bench --json")
     parser.add_argument("peer", help="of a program in bench/peers")
     args = parser.parse_args()
-    with open(args.report) as file:
-        report = json.load(file)
-    with open(args.peer) as file:
-        peer = json.load(file)
+    report = load(args.report)
+    peer = load(args.peer)
     joined = join(report, peer)
     if joined == 0:
-        raise SystemExit("join_peers: no decode row of the report has a shape of the peer's")
+        raise SystemExit("join_peers: no row of the report has an op and a shape of the peer's")
     with open(args.report, "w") as file:
         json.dump(report, file, indent=2, ensure_ascii=False)
         file.write("\n")

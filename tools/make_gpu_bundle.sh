@@ -7,6 +7,12 @@
 set -euo pipefail
 
 build=${1:?usage: make_gpu_bundle.sh BUILD_DIR [OUT_DIR]}
+for program in k3 k3_decode_chain libk3.so tests/k3_tests; do
+  if [[ ! -e $build/$program ]]; then
+    echo "make_gpu_bundle: $build has no $program: not a finished build with CUDA" >&2
+    exit 1
+  fi
+done
 source_dir=$(cd "$(dirname "$0")/.." && pwd)
 out=${2:-$source_dir/build-bundle}
 

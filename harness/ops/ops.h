@@ -7,6 +7,8 @@
 namespace k3::harness {
 
 const Driver& kda_prefill_driver();
+const Driver& kda_chunk_inverse_driver();
+const Driver& kda_recompute_wu_driver();
 const Driver& kda_fused_decode_driver();
 const Driver& kda_packed_decode_driver();
 const Driver& kda_replay_commit_driver();
@@ -15,6 +17,8 @@ const Driver& kda_verify_driver();
 const Driver& situ_and_mul_driver();
 
 std::vector<Case> kda_prefill_cases();
+std::vector<Case> kda_chunk_inverse_cases();
+std::vector<Case> kda_recompute_wu_cases();
 std::vector<Case> kda_fused_decode_cases();
 std::vector<Case> kda_packed_decode_cases();
 std::vector<Case> kda_replay_commit_cases();

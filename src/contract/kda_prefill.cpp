@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "contract/checks.h"
+#include "contract/sequences.h"
 
 namespace k3 {
 namespace {
@@ -122,18 +123,11 @@ void check_scalars(const Contract& contract, const KdaPrefillArgs& a) {
 }
 
 void check_host_values(const Contract& contract, const KdaPrefillProblem& p) {
-  if (p.packed) {
-    contract.require(p.seq_begin(0) == 0, "cu_seqlens", "must start at 0",
-                     [&] { return fmt::format("cu_seqlens[0] = {}", p.seq_begin(0)); });
-    for (int n = 0; n < p.N; ++n)
-      if (p.seq_begin(n + 1) < p.seq_begin(n))
-        contract.fail(
-            "cu_seqlens", "must never decrease",
-            fmt::format("cu_seqlens[{}] = {} after {}", n + 1, p.seq_begin(n + 1), p.seq_begin(n)));
-    contract.require(
-        p.seq_begin(p.N) == p.T, "cu_seqlens", "must end at the number of tokens",
-        [&] { return fmt::format("cu_seqlens[{}] = {}, T = {}", p.N, p.seq_begin(p.N), p.T); });
-  }
+  check_values(contract, Sequences{.N = p.N,
+                                   .T = p.T,
+                                   .packed = p.packed,
+                                   .cu_seqlens = p.cu_seqlens,
+                                   .cu_dtype = p.cu_dtype});
   if (!p.packed && p.chunk_states == nullptr && p.state_indices == nullptr &&
       p.track_chunk_idx == nullptr)
     return;

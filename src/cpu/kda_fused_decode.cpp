@@ -26,30 +26,51 @@ using Problem = KdaFusedDecodeProblem;
 using step::Head;
 using step::kD;
 
-/// Convolution and SiLU of the 128 channels from `channel` on; shifts their window.
-void convolve(const Problem& p, int n, std::int64_t slot, int channel, float* y) {
+/// Rows of state that a head's prologue and epilogue request, which are so long that memory would
+/// idle: before each of the epilogue, the next prologue and its parts of kPart channels, without
+/// the first half of q. The recurrence requests as many fewer.
+constexpr int kBesideRows = 32;
+/// Requested before a task's first prologue.
+constexpr int kFirstRows = 12;
+constexpr int kPart = 32;  ///< a cache line of each tap
+constexpr int kRequestRows = 2;
+static_assert((2 + (4 * kD - kD / 2) / kPart) * kRequestRows == kBesideRows);
+
+/// Convolution and SiLU of kPart channels from `channel` on; shifts their window. Requests
+/// what the next head will need in its turn; after the last one that is no access.
+HWY_INLINE void convolve(const Problem& p, int n, std::int64_t slot, int channel, float* y) {
   bf16* const tap0 = p.conv_states + slot * p.conv_slot_stride + channel;
-  const bf16* const x = p.mixed_qkv + n * p.mixed_qkv_stride + channel;
+  const bf16* const x[] = {tap0, tap0 + p.conv_tap_stride, tap0 + 2 * p.conv_tap_stride,
+                           p.mixed_qkv + n * p.mixed_qkv_stride + channel};
+  for (const bf16* tap : x) hwy::Prefetch(tap + kD);
   const step::ConvWeights weights = {
       .tap0 = p.conv_weight + channel,
       .tap_stride = p.conv_weight_stride,
       .bias = p.conv_bias != nullptr ? p.conv_bias + channel : nullptr};
-  step::conv_silu(weights, {tap0, tap0 + p.conv_tap_stride, tap0 + 2 * p.conv_tap_stride, x},
-                  p.round_conv, y);
-  step::shift_window(tap0, p.conv_tap_stride, x);
+  step::conv_silu<kPart>(weights, x, p.round_conv, y);
+  step::shift_window<kPart>(tap0, p.conv_tap_stride, x[3]);
 }
 
-void prepare(const Problem& p, int n, std::int64_t slot, int h, Head& head) {
-  convolve(p, n, slot, h * kD, head.q);
-  convolve(p, n, slot, (p.H + h) * kD, head.k);
-  convolve(p, n, slot, (2 * p.H + h) * kD, head.v);
+template <class StateT>
+void prepare(const Problem& p, int n, std::int64_t slot, int h,
+             step::Prefetcher<StateT>& prefetcher, Head& head) {
+  float* const qkv[] = {head.q, head.k, head.v};
+  for (int i = 0; i < 3; ++i)
+    for (int channel = 0; channel < kD; channel += kPart) {
+      if (i > 0 || channel >= kD / 2) prefetcher.request(kRequestRows * kD);
+      convolve(p, n, slot, (i * p.H + h) * kD + channel, qkv[i] + channel);
+    }
   step::normalise(head.q, p.scale);
   step::normalise(head.k, 1.0F);
 
   const bf16* const g = p.g + n * p.g_stride + h * kD;
   const float* const bias = p.dt_bias != nullptr ? p.dt_bias + h * kD : nullptr;
   const float a = p.A_log != nullptr ? std::exp(p.A_log[h]) : 1.0F;
-  step::raw_decays(p, g, bias, a, head.decay);
+  for (int channel = 0; channel < kD; channel += kPart) {
+    prefetcher.request(kRequestRows * kD);
+    step::raw_decays<kPart>(p, g + channel, bias != nullptr ? bias + channel : nullptr, a,
+                            head.decay + channel);
+  }
   step::finish(head);
   head.beta = step::beta_of(p.beta[n * p.beta_stride + h]);
 }
@@ -68,12 +89,14 @@ void decode_live(const Problem& p, int n, std::int64_t slot, int h_begin, int h_
   StateT* const slot_state = static_cast<StateT*>(p.state) + slot * p.state_slot_stride;
   step::Prefetcher<StateT> prefetcher(slot_state + std::int64_t{h_begin} * kD * kD,
                                       slot_state + std::int64_t{h_end} * kD * kD);
-  prefetcher.request(step::kAhead * kD);
+  prefetcher.request(kFirstRows * kD);
   for (int h = h_begin; h < h_end; ++h) {
     StateT* const state = slot_state + std::int64_t{h} * kD * kD;
-    prepare(p, n, slot, h, head);
-    step::recur(head, state, prefetcher, o);
+    prepare(p, n, slot, h, prefetcher, head);
+    step::recur<kD - kBesideRows>(head, state, prefetcher, o);
+    prefetcher.request(kRequestRows * kD);
     write_out(p, n, h, o);
+    prefetcher.request(kRequestRows * kD);
   }
 }
 

@@ -42,11 +42,11 @@ class Prefetcher {
   const StateT* end_;
 };
 
-/// The recurrence over all 128 rows of one head. `o` is the unnormalised output. As many rows are
+/// The recurrence over all 128 rows of one head. `o` is the unnormalised output. kRequests rows are
 /// requested from memory, a few lines at a time between the parts of a step.
-template <class StateT>
+template <int kRequests = kD, class StateT>
 void recur(const Head& head, StateT* state, Prefetcher<StateT>& prefetcher, float* o) {
-  constexpr int kPart = kRows * kD / kParts;
+  constexpr int kPart = kRequests * kRows / kParts;
   const auto ahead = [&]() HWY_ATTR { prefetcher.request(kPart); };
   Pending<StateT> pending;
   for (int row = 0; row < kD; row += kRows) {

@@ -47,7 +47,7 @@ struct Head {
   float beta;  ///< sigmoid of the logit
 };
 
-/// The convolution's weights of 128 channels.
+/// The convolution's weights from a channel on.
 struct ConvWeights {
   const float* tap0;        ///< meets the oldest token
   std::int64_t tap_stride;  ///< to the next younger tap
@@ -61,11 +61,11 @@ struct OutputNorm {
   float eps;
 };
 
-/// fn(vector tag, first index) over 128 channels.
-template <class Fn>
+/// fn(vector tag, first index) over kCount channels.
+template <int kCount = kD, class Fn>
 HWY_INLINE void for_channels(const Fn& fn) {
   const T128Tag d;
-  for (int i = 0; i < kD; i += static_cast<int>(hn::Lanes(d))) fn(d, i);
+  for (int i = 0; i < kCount; i += static_cast<int>(hn::Lanes(d))) fn(d, i);
 }
 
 /// 128 channels as fp32.
@@ -74,10 +74,11 @@ HWY_INLINE void widen(const bf16* from, float* to) {
 }
 HWY_INLINE void widen(const float* from, float* to) { std::memcpy(to, from, kD * sizeof(float)); }
 
-/// y = SiLU(bias + sum over taps, oldest first), rounded; x[t] points at 128 channels of tap t.
+/// y = SiLU(bias + sum over taps, oldest first), rounded; x[t] points at kCount channels of tap t.
+template <int kCount = kD>
 HWY_INLINE void conv_silu(const ConvWeights& w, const bf16* const (&x)[kKdaConvWidth],
                           Rounding rounding, float* y) {
-  for_channels([&](auto d, int i) HWY_ATTR {
+  for_channels<kCount>([&](auto d, int i) HWY_ATTR {
     auto sum = w.bias != nullptr ? hn::LoadU(d, w.bias + i) : hn::Zero(d);
     for (int t = 0; t < kKdaConvWidth; ++t)
       sum = hn::MulAdd(load_bf16(d, x[t] + i), hn::LoadU(d, w.tap0 + t * w.tap_stride + i), sum);
@@ -87,11 +88,12 @@ HWY_INLINE void conv_silu(const ConvWeights& w, const bf16* const (&x)[kKdaConvW
   });
 }
 
-/// Moves 128 channels of a window of three taps on by the token `x`.
+/// Moves kCount channels of a window of three taps on by the token `x`.
+template <int kCount>
 HWY_INLINE void shift_window(bf16* tap0, std::int64_t tap_stride, const bf16* x) {
-  std::memcpy(tap0, tap0 + tap_stride, kD * sizeof(bf16));
-  std::memcpy(tap0 + tap_stride, tap0 + 2 * tap_stride, kD * sizeof(bf16));
-  std::memcpy(tap0 + 2 * tap_stride, x, kD * sizeof(bf16));
+  std::memcpy(tap0, tap0 + tap_stride, kCount * sizeof(bf16));
+  std::memcpy(tap0 + tap_stride, tap0 + 2 * tap_stride, kCount * sizeof(bf16));
+  std::memcpy(tap0 + 2 * tap_stride, x, kCount * sizeof(bf16));
 }
 
 /// x <- x / sqrt(sum x^2 + eps) * scale.
@@ -105,10 +107,10 @@ HWY_INLINE void normalise(float* x, float scale) {
 
 /// decay = exp(gate(g + bias)); `gate` maps a vector to log decays <= 0, which also go to
 /// `log_decay` where that is not null; `bias` may be null.
-template <class Gate>
+template <int kCount = kD, class Gate>
 HWY_INLINE void decays(const bf16* g, const float* bias, const Gate& gate, float* decay,
                        float* log_decay) {
-  for_channels([&](auto d, int i) HWY_ATTR {
+  for_channels<kCount>([&](auto d, int i) HWY_ATTR {
     auto x = load_bf16(d, g + i);
     if (bias != nullptr) x = hn::Add(x, hn::LoadU(d, bias + i));
     const auto log = gate(d, x);
@@ -118,30 +120,32 @@ HWY_INLINE void decays(const bf16* g, const float* bias, const Gate& gate, float
 }
 
 /// The safe gate, lower_bound * sigmoid(a x).
+template <int kCount = kD>
 HWY_INLINE void bounded_decays(const bf16* g, const float* bias, float a, float lower_bound,
                                float* decay, float* log_decay = nullptr) {
   const auto gate = [=](auto d, auto x) HWY_ATTR {
     return hn::Mul(hn::Set(d, lower_bound), sigmoid(d, hn::Mul(hn::Set(d, a), x)));
   };
-  decays(g, bias, gate, decay, log_decay);
+  decays<kCount>(g, bias, gate, decay, log_decay);
 }
 
 /// -a * softplus(x).
+template <int kCount = kD>
 HWY_INLINE void softplus_decays(const bf16* g, const float* bias, float a, float* decay,
                                 float* log_decay = nullptr) {
   const auto gate = [=](auto d, auto x)
                         HWY_ATTR { return hn::Mul(hn::Set(d, -a), softplus(d, x)); };
-  decays(g, bias, gate, decay, log_decay);
+  decays<kCount>(g, bias, gate, decay, log_decay);
 }
 
 /// The gate of a problem with or without a lower bound.
-template <class Problem>
+template <int kCount = kD, class Problem>
 HWY_INLINE void raw_decays(const Problem& p, const bf16* g, const float* bias, float a,
                            float* decay) {
   if (p.has_lower_bound)
-    bounded_decays(g, bias, a, p.lower_bound, decay);
+    bounded_decays<kCount>(g, bias, a, p.lower_bound, decay);
   else
-    softplus_decays(g, bias, a, decay);
+    softplus_decays<kCount>(g, bias, a, decay);
 }
 
 HWY_INLINE float beta_of(bf16 logit) { return 1.0F / (1.0F + std::exp(-to_float(logit))); }

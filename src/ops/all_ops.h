@@ -17,6 +17,8 @@ struct OpEntry {
 std::span<const OpEntry> all_ops();
 
 extern const OpEntry kda_prefill_entry;
+extern const OpEntry kda_chunk_inverse_entry;
+extern const OpEntry kda_recompute_wu_entry;
 extern const OpEntry kda_fused_decode_entry;
 extern const OpEntry kda_packed_decode_entry;
 extern const OpEntry kda_replay_commit_entry;

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "k3/ops/kda_chunk_inverse.h"
 #include "k3/ops/kda_fused_decode.h"
 #include "k3/ops/kda_output_norm.h"
 #include "k3/ops/kda_packed_decode.h"
 #include "k3/ops/kda_prefill.h"
+#include "k3/ops/kda_recompute_wu.h"
 #include "k3/ops/kda_replay_commit.h"
 #include "k3/ops/kda_verify.h"
 #include "k3/ops/situ_and_mul.h"
@@ -15,6 +17,8 @@
 namespace k3::oracle {
 
 void kda_prefill(const KdaPrefillArgs& args);
+void kda_chunk_inverse(const KdaChunkInverseArgs& args);
+void kda_recompute_wu(const KdaRecomputeWuArgs& args);
 void kda_fused_decode(const KdaFusedDecodeArgs& args);
 void kda_packed_decode(const KdaPackedDecodeArgs& args);
 void kda_replay_commit(const KdaReplayCommitArgs& args);

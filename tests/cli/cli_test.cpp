@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The k3 command as a script sees it: exit codes, stdout, stderr, files.
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <array>
@@ -129,6 +130,23 @@ TEST(Cli, MistakesAreTwoAndSayWhy) {
     EXPECT_EQ(result.out.rfind("k3: error: ", 0), 0U) << arguments << ": " << result.out;
     EXPECT_NE(result.out.find(words), std::string::npos) << arguments << ": " << result.out;
   }
+}
+
+TEST(Cli, AReportGoesThroughALinkAndIntoAPipe) {
+  const std::string bench =
+      "bench kda_output_norm --backend cpu --shapes quick --threads 1 --json ";
+  const ScratchFile file("target.json");
+  const ScratchFile link("link.json");
+  std::filesystem::create_symlink(file.path(), link.path());
+  EXPECT_EQ(run(bench + link.path()).code, 0);
+  EXPECT_TRUE(std::filesystem::is_symlink(link.path()));
+  EXPECT_EQ(json::parse(std::ifstream(file.path())).at("rows").size(), 2U);
+
+  const ScratchFile pipe("pipe");
+  ASSERT_EQ(::mkfifo(pipe.path().c_str(), 0600), 0);
+  const Result read = run(bench + pipe.path() + " > /dev/null & timeout 60 cat " + pipe.path());
+  EXPECT_EQ(json::parse(read.out, nullptr, false).at("rows").size(), 2U);
+  EXPECT_TRUE(std::filesystem::is_fifo(pipe.path()));
 }
 
 TEST(Cli, ASilencedStreamIsNoCrash) {

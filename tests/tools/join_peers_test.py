@@ -28,32 +28,52 @@ REPORT = {
 }
 PEER = {
     "machine": "nvidia-h200",
-    "fla": "0.6.0",
+    "name": NAME,
+    "ops": ["kda_fused_decode", "kda_packed_decode"],
     "rows": [{"B": 1, "H": 12, "us": 3.95}, {"B": 8, "H": 12, "us": 6.5}],
 }
 
 
 class JoinPeers(unittest.TestCase):
     def run_tool(self, report, peer):
-        """@returns the exit status and the report as it stands afterwards"""
+        """@returns the exit status, what it said, and the report as it stands afterwards"""
         with tempfile.TemporaryDirectory() as folder:
             paths = [Path(folder) / "report.json", Path(folder) / "peer.json"]
             for path, value in zip(paths, (report, peer)):
                 path.write_text(json.dumps(value))
-            done = subprocess.run([sys.executable, TOOL, *paths], capture_output=True)
-            return done.returncode, json.loads(paths[0].read_text())
+            done = subprocess.run([sys.executable, TOOL, *paths], capture_output=True, text=True)
+            return done.returncode, done.stderr, json.loads(paths[0].read_text())
+
+    def assert_refused(self, peer, reason):
+        status, said, report = self.run_tool(REPORT, peer)
+        self.assertEqual((status, report), (1, REPORT))
+        self.assertTrue(said.startswith("join_peers: "), said)
+        self.assertIn(reason, said)
 
     def test_only_decode_rows_of_the_same_shape_get_the_figure(self):
         expected = copy.deepcopy(REPORT)
         expected["rows"][0]["peer"][NAME] = 3.95
         expected["rows"][1]["peer"][NAME] = 3.95
-        self.assertEqual(self.run_tool(REPORT, PEER), (0, expected))
+        status, _, report = self.run_tool(REPORT, PEER)
+        self.assertEqual((status, report), (0, expected))
+
+    def test_the_peer_says_which_ops_it_is_for(self):
+        expected = copy.deepcopy(REPORT)
+        expected["rows"][0]["peer"][NAME] = 3.95
+        status, _, report = self.run_tool(REPORT, {**PEER, "ops": ["kda_fused_decode"]})
+        self.assertEqual((status, report), (0, expected))
 
     def test_another_machine_is_refused(self):
-        self.assertEqual(self.run_tool(REPORT, {**PEER, "machine": "nvidia-b200"}), (1, REPORT))
+        self.assert_refused({**PEER, "machine": "nvidia-b200"}, "nvidia-b200")
 
     def test_no_common_shape_is_refused(self):
-        self.assertEqual(self.run_tool(REPORT, {**PEER, "rows": PEER["rows"][1:]}), (1, REPORT))
+        self.assert_refused({**PEER, "rows": PEER["rows"][1:]}, "no row")
+
+    def test_a_file_without_its_keys_is_refused(self):
+        for key in PEER:
+            peer = {k: v for k, v in PEER.items() if k != key}
+            with self.subTest(key=key):
+                self.assert_refused(peer, key)
 
 
 if __name__ == "__main__":

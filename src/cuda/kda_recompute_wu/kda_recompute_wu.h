@@ -1,0 +1,12 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "contract/kda_recompute_wu.h"
+#include "dispatch/kernel.h"
+
+namespace k3::cuda {
+
+/// Runs on `target.device` in `target.stream` and returns after the launch. @throws CudaError
+void kda_recompute_wu(const KdaRecomputeWuProblem& problem, const Target& target);
+
+}  // namespace k3::cuda
