@@ -151,7 +151,7 @@ __device__ void store_sums(const SumTile& sum, bf16* to, std::int64_t stride, in
 #pragma unroll
     for (int h = 0; h < 2; ++h) {
       const __nv_bfloat162 pair =
-          __floats2bfloat162_rn(sum.half[h][2 * lower], sum.half[h][2 * lower + 1]);
+          __floats2bfloat162_rn(sum.half[h].c[2 * lower], sum.half[h].c[2 * lower + 1]);
       *reinterpret_cast<__nv_bfloat162*>(to + row * stride + 8 * h + lane % 4 * 2) = pair;
     }
   }
