@@ -71,4 +71,13 @@ Tensor repeated(const Tensor& block, std::vector<std::int64_t> shape) {
   return tensor;
 }
 
+std::vector<BenchShape> chunk_bench_shapes(Level level,
+                                           BenchShape (*shape)(std::int64_t T, std::int64_t H)) {
+  std::vector<BenchShape> shapes = {shape(512, 12), shape(2048, 12)};
+  if (level == Level::kQuick) return shapes;
+  shapes.push_back(shape(8192, 12));
+  if (level == Level::kFull) shapes.push_back(shape(8192, 96));
+  return shapes;
+}
+
 }  // namespace k3::harness

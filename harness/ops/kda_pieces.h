@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "harness/driver.h"
 #include "harness/inputs.h"
 #include "harness/tensor.h"
 
@@ -28,5 +29,9 @@ void set_chunk_matrices(Random& random, const ChunkKeys& keys, const Tensor& bet
 
 /// Copies the elements of `block` into all of a dense tensor, over and over.
 Tensor repeated(const Tensor& block, std::vector<std::int64_t> shape);
+
+/// The sizes that these ops are benched at: `shape` makes one from tokens and heads.
+std::vector<BenchShape> chunk_bench_shapes(Level level,
+                                           BenchShape (*shape)(std::int64_t T, std::int64_t H));
 
 }  // namespace k3::harness

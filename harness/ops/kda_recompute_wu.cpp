@@ -79,13 +79,7 @@ BenchShape bench_shape(std::int64_t T, std::int64_t H) {
           }};
 }
 
-std::vector<BenchShape> bench_shapes(Level level) {
-  std::vector<BenchShape> shapes = {bench_shape(512, 12), bench_shape(2048, 12)};
-  if (level == Level::kQuick) return shapes;
-  shapes.push_back(bench_shape(8192, 12));
-  if (level == Level::kFull) shapes.push_back(bench_shape(8192, 96));
-  return shapes;
-}
+std::vector<BenchShape> bench_shapes(Level level) { return chunk_bench_shapes(level, bench_shape); }
 
 }  // namespace
 

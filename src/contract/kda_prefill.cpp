@@ -123,17 +123,13 @@ void check_scalars(const Contract& contract, const KdaPrefillArgs& a) {
 }
 
 void check_host_values(const Contract& contract, const KdaPrefillProblem& p) {
-  check_values(contract, Sequences{.N = p.N,
-                                   .T = p.T,
-                                   .packed = p.packed,
-                                   .cu_seqlens = p.cu_seqlens,
-                                   .cu_dtype = p.cu_dtype});
+  check_values(contract, static_cast<const Sequences&>(p));
   if (!p.packed && p.chunk_states == nullptr && p.state_indices == nullptr &&
       p.track_chunk_idx == nullptr)
     return;
   std::int64_t chunk_rows = 0;
   for (int n = 0; n < p.N; ++n) {
-    const std::int64_t length = p.seq_length(n);
+    const std::int64_t length = p.length(n);
     chunk_rows += (length + kKdaChunkTokens - 1) / kKdaChunkTokens;
     if (p.state_indices != nullptr && p.state_indices[n] >= p.state_rows)
       contract.fail(

@@ -6,6 +6,7 @@
 
 #include "contract/checks.h"
 #include "contract/kda.h"
+#include "contract/sequences.h"
 #include "core/bf16.h"
 #include "k3/ops/kda_prefill.h"
 
@@ -19,12 +20,9 @@ struct TokenStrides {
 };
 
 /// A checked call: what every backend receives. Strides are in elements; absent tensors are null.
-struct KdaPrefillProblem {
-  int N = 0;            ///< sequences
-  int H = 0;            ///< q/k heads
-  int HV = 0;           ///< value heads, a multiple of H
-  std::int64_t T = 0;   ///< tokens of one batch row (packed: of all sequences)
-  bool packed = false;  ///< cu_seqlens given; else sequence n is batch row n, T tokens
+struct KdaPrefillProblem : Sequences {
+  int H = 0;   ///< q/k heads
+  int HV = 0;  ///< value heads, a multiple of H
 
   const bf16* q = nullptr;
   TokenStrides q_strides;
@@ -37,11 +35,9 @@ struct KdaPrefillProblem {
   TokenStrides g_strides;
   const void* beta = nullptr;
   DType beta_dtype = DType::kBF16;
-  TokenStrides beta_strides;         ///< head stride 1
-  const float* A_log = nullptr;      ///< [HV] or null: a = 1
-  const float* dt_bias = nullptr;    ///< [HV*128] or null: 0
-  const void* cu_seqlens = nullptr;  ///< [N+1] i32 or i64, stride 1
-  DType cu_dtype = DType::kI32;
+  TokenStrides beta_strides;       ///< head stride 1
+  const float* A_log = nullptr;    ///< [HV] or null: a = 1
+  const float* dt_bias = nullptr;  ///< [HV*128] or null: 0
 
   const void* initial_state = nullptr;  ///< [state_rows, HV, 128, 128] or null: zeros
   std::int64_t initial_slot_stride = 0;
@@ -71,16 +67,6 @@ struct KdaPrefillProblem {
   bool allow_neg_eigval = false;
   Device device;
 
-  /// First token and length of sequence n. Host memory only; the contract has checked the values.
-  [[nodiscard]] std::int64_t seq_begin(int n) const {
-    if (!packed) return 0;
-    return cu_dtype == DType::kI64 ? static_cast<const std::int64_t*>(cu_seqlens)[n]
-                                   : static_cast<const std::int32_t*>(cu_seqlens)[n];
-  }
-  [[nodiscard]] std::int64_t seq_length(int n) const {
-    return packed ? seq_begin(n + 1) - seq_begin(n) : T;
-  }
-  [[nodiscard]] std::int64_t batch_row(int n) const { return packed ? 0 : n; }
   /// True where a call has nothing to write, however many empty sequences and heads it names.
   [[nodiscard]] bool writes_nothing() const {
     const bool no_state = final_state == nullptr || state_rows == 0;

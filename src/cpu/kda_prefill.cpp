@@ -76,8 +76,8 @@ class TaskStates {
 
 void kda_prefill_task(const KdaPrefillProblem& p, const PrefillTask& task, PrefillScratch& s) {
   using namespace prefill;
-  const std::int64_t begin = p.seq_begin(task.seq);
-  const std::int64_t length = p.seq_length(task.seq);
+  const std::int64_t begin = p.begin(task.seq);
+  const std::int64_t length = p.length(task.seq);
   const std::int64_t batch = p.batch_row(task.seq);
   const auto first_token = [&](const TokenStrides& strides) {
     return batch * strides.batch + begin * strides.token + task.head * strides.head;
@@ -126,7 +126,7 @@ void index_chunk_rows(const KdaPrefillProblem& p, std::int64_t* first_rows) {
   std::int64_t row = 0;
   for (int n = 0; n < p.N; ++n) {
     first_rows[n] = row;
-    row += (p.seq_length(n) + kKdaChunkTokens - 1) / kKdaChunkTokens;
+    row += (p.length(n) + kKdaChunkTokens - 1) / kKdaChunkTokens;
   }
 }
 

@@ -96,7 +96,7 @@ void run_sequence(const Problem& p, int n, std::int64_t first_chunk_row, int hv)
       for (int v = 0; v < kD; ++v)
         S[k * kD + v] = load(p.initial_state, p.state_dtype,
                              slot * p.initial_slot_stride + head + state_index(p, k, v));
-  const std::int64_t length = p.seq_length(n);
+  const std::int64_t length = p.length(n);
   for (std::int64_t i = 0; i <= length; ++i) {
     const bool boundary = i % kKdaChunkTokens == 0;
     if (boundary && p.track_chunk_idx != nullptr && p.track_chunk_idx[n] >= 0 &&
@@ -106,7 +106,7 @@ void run_sequence(const Problem& p, int n, std::int64_t first_chunk_row, int hv)
     if (boundary && p.chunk_states != nullptr)
       write_state(p, p.chunk_states, p.chunk_dtype,
                   (first_chunk_row + i / kKdaChunkTokens) * p.chunk_row_stride + head, S);
-    step(p, p.batch_row(n), p.seq_begin(n) + i, hv, S);
+    step(p, p.batch_row(n), p.begin(n) + i, hv, S);
   }
   if (p.final_state != nullptr && slot >= 0)
     write_state(p, p.final_state, p.state_dtype, slot * p.final_slot_stride + head, S);
@@ -120,7 +120,7 @@ void kda_prefill(const KdaPrefillArgs& args) {
   std::int64_t chunk_row = 0;
   for (int n = 0; n < p.N; ++n) {
     for (int hv = 0; hv < p.HV; ++hv) run_sequence(p, n, chunk_row, hv);
-    chunk_row += (p.seq_length(n) + kKdaChunkTokens - 1) / kKdaChunkTokens;
+    chunk_row += (p.length(n) + kKdaChunkTokens - 1) / kKdaChunkTokens;
   }
 }
 

@@ -31,6 +31,10 @@ __device__ inline std::uint32_t pack_bf16(float low, float high) {
   return reinterpret_cast<const std::uint32_t&>(pair);
 }
 
+__device__ inline float2 unpack_bf16(std::uint32_t pair) {
+  return {__uint_as_float(pair << 16), __uint_as_float(pair & 0xFFFF0000U)};
+}
+
 /// C += A B
 __device__ inline void multiply_add(FragmentC& c, const FragmentA& a, std::uint32_t b0,
                                     std::uint32_t b1) {
@@ -38,6 +42,13 @@ __device__ inline void multiply_add(FragmentC& c, const FragmentA& a, std::uint3
       "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
       : "+f"(c.c[0]), "+f"(c.c[1]), "+f"(c.c[2]), "+f"(c.c[3])
       : "r"(a.a[0]), "r"(a.a[1]), "r"(a.a[2]), "r"(a.a[3]), "r"(b0), "r"(b1));
+}
+
+/// Two C tiles side by side += A B, with B as `load_b` and its twin give it.
+__device__ inline void multiply_add(FragmentC& left, FragmentC& right, const FragmentA& a,
+                                    const std::uint32_t (&b)[4]) {
+  multiply_add(left, a, b[0], b[1]);
+  multiply_add(right, a, b[2], b[3]);
 }
 
 /// Columns 16 s .. 16 s + 15 of two rounded C tiles side by side.

@@ -80,9 +80,6 @@ __device__ inline float2 operator*(float2 a, float2 b) { return {a.x * b.x, a.y 
 __device__ inline float2 operator*(float2 a, float b) { return {a.x * b, a.y * b}; }
 __device__ inline float2 operator+(float2 a, float2 b) { return {a.x + b.x, a.y + b.y}; }
 __device__ inline float2 operator-(float2 a, float2 b) { return {a.x - b.x, a.y - b.y}; }
-__device__ inline float2 widen_pair(std::uint32_t pair) {
-  return {__uint_as_float(pair << 16), __uint_as_float(pair & 0xFFFF0000U)};
-}
 __device__ inline std::uint32_t pack_bf16(float2 v) { return pack_bf16(v.x, v.y); }
 
 /// A pair of elements of a swizzled tile; `column` is even.
@@ -121,7 +118,7 @@ __device__ inline void load_decays(const KdaPrefillProblem& p, const BuilderTask
       decay[i] = *reinterpret_cast<const float2*>(static_cast<const float*>(p.g) + at);
     else
       decay[i] =
-          widen_pair(*reinterpret_cast<const std::uint32_t*>(static_cast<const bf16*>(p.g) + at));
+          unpack_bf16(*reinterpret_cast<const std::uint32_t*>(static_cast<const bf16*>(p.g) + at));
   }
   Gate gate = {};
   float2 bias = {0.0F, 0.0F};
@@ -166,8 +163,8 @@ __device__ inline void sum_rows(const std::uint32_t (&x)[kThreadRows],
   float products[kThreadRows];
 #pragma unroll
   for (int i = 0; i < kThreadRows; ++i) {
-    const float2 a = widen_pair(x[i]);
-    const float2 b = widen_pair(y[i]);
+    const float2 a = unpack_bf16(x[i]);
+    const float2 b = unpack_bf16(y[i]);
     products[i] = fmaf(a.y, b.y, a.x * b.x);
   }
   const float sum = t128_scatter<32>(products, task.lane);
@@ -211,10 +208,10 @@ __device__ void write_level(const std::uint32_t (&q)[kThreadRows],
     if constexpr (kLevel < kThreadRows) border = G[(i & ~(2 * kLevel - 1)) + kLevel];
     const float2 factor = exp2_approx(is_query ? G[i] - border : border - G[i]);
     tile_pair<KeyTile>(shared.keys[buffer], row, task.channel) =
-        pack_bf16(widen_pair(k[i]) * factor);
+        pack_bf16(unpack_bf16(k[i]) * factor);
     if (is_query)
       tile_pair<KeyTile>(shared.queries[buffer], row, task.channel) =
-          pack_bf16(widen_pair(q[i]) * factor);
+          pack_bf16(unpack_bf16(q[i]) * factor);
   }
 }
 
@@ -292,12 +289,12 @@ __device__ inline void write_operands(const std::uint32_t (&q)[kThreadRows],
   for (int i = 0; i < kThreadRows; ++i) {
     const int row = task.first_row + i;
     const float2 decay = exp2_approx(G[i]);
-    const float2 key = widen_pair(k[i]) * shared.k_scale[row];
+    const float2 key = unpack_bf16(k[i]) * shared.k_scale[row];
     tile_pair<KeyTile>(shared.keys[0], row, task.channel) = pack_bf16(key * decay);
     tile_pair<KeyTile>(task.factors->k_remaining, row, task.channel) =
         pack_bf16(key * exp2_approx(last - G[i]));
     tile_pair<KeyTile>(task.factors->q_decayed, row, task.channel) =
-        pack_bf16((widen_pair(q[i]) * shared.q_scale[row]) * decay);
+        pack_bf16((unpack_bf16(q[i]) * shared.q_scale[row]) * decay);
   }
   if (task.group == 0)
     *reinterpret_cast<float2*>(&task.factors->gamma[task.channel]) = exp2_approx(last);
@@ -323,7 +320,7 @@ __device__ inline SolveFragment load_solve(const BuilderShared& shared, int row0
     const float2 exact = {column <= row ? x.x * beta.x : 0.0F,
                           column + 1 <= row ? x.y * beta.y : 0.0F};
     m.high.a[r] = pack_bf16(exact);
-    m.low.a[r] = pack_bf16(exact - widen_pair(m.high.a[r]));
+    m.low.a[r] = pack_bf16(exact - unpack_bf16(m.high.a[r]));
   }
   return m;
 }
@@ -343,11 +340,9 @@ __device__ inline void multiply_solve(const BuilderTask& task, BuilderShared& sh
     for (int i = j; i < 4; ++i) {
       const SolveFragment m = load_solve(shared, 16 * i, 16 * j, task.lane);
 #pragma unroll
-      for (int n = 0; n < 4; ++n) {
-        const std::uint32_t b0 = b[n / 2][2 * (n % 2)];
-        const std::uint32_t b1 = b[n / 2][2 * (n % 2) + 1];
-        multiply_add(c[i][n], m.high, b0, b1);
-        multiply_add(c[i][n], m.low, b0, b1);
+      for (int n = 0; n < 2; ++n) {
+        multiply_add(c[i][2 * n], c[i][2 * n + 1], m.high, b[n]);
+        multiply_add(c[i][2 * n], c[i][2 * n + 1], m.low, b[n]);
       }
     }
   }

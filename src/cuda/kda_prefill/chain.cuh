@@ -211,8 +211,7 @@ __device__ inline void multiply_state(const ChainState& S, std::uint32_t tile, i
     for (int t = 0; t < kChunk / 16; ++t) {
       std::uint32_t b[4];
       load_b_of_transpose<kHeadDim>(b, tile, 16 * t, 16 * k, lane);
-      multiply_add(sums[2 * t], a, b[0], b[1]);
-      multiply_add(sums[2 * t + 1], a, b[2], b[3]);
+      multiply_add(sums[2 * t], sums[2 * t + 1], a, b);
     }
   }
 }
@@ -227,8 +226,9 @@ __device__ inline void load_new_values(std::uint32_t tile, int value, int lane, 
                                                                 value + 8 * (lane / 8 % 2)));
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
-      N[2 * t + i / 2].c[2 * (i % 2)] = __uint_as_float(u[i] << 16);
-      N[2 * t + i / 2].c[2 * (i % 2) + 1] = __uint_as_float(u[i] & 0xFFFF0000U);
+      const float2 pair = unpack_bf16(u[i]);
+      N[2 * t + i / 2].c[2 * (i % 2)] = pair.x;
+      N[2 * t + i / 2].c[2 * (i % 2) + 1] = pair.y;
     }
   }
 }
@@ -243,8 +243,7 @@ __device__ inline void multiply_output(const ChainTokens& N, std::uint32_t tile,
     for (int t = j; t < kChunk / 16; ++t) {
       std::uint32_t b[4];
       load_b_of_transpose<kChunk>(b, tile, 16 * t, 16 * j, lane);
-      multiply_add(O[2 * t], a, b[0], b[1]);
-      multiply_add(O[2 * t + 1], a, b[2], b[3]);
+      multiply_add(O[2 * t], O[2 * t + 1], a, b);
     }
   }
 }
@@ -269,8 +268,7 @@ __device__ inline void update_state(const ChainTokens& N, std::uint32_t tile, co
     for (int k = 0; k < kHeadDim / 16; ++k) {
       std::uint32_t b[4];
       load_b<kHeadDim>(b, tile, 16 * j, 16 * k, lane);
-      multiply_add(S[2 * k], a, b[0], b[1]);
-      multiply_add(S[2 * k + 1], a, b[2], b[3]);
+      multiply_add(S[2 * k], S[2 * k + 1], a, b);
     }
   }
 }

@@ -16,12 +16,6 @@ namespace {
 /// Up to so many CTAs of the chain one has an SM for itself, and stages to be ahead of itself.
 constexpr std::int64_t kMaxAlone = 132;
 
-/// More than any sequences of T tokens in all can have.
-std::int64_t max_chunks(const KdaPrefillProblem& p) {
-  if (p.packed) return p.T / kChunk + p.N;
-  return p.N * ((p.T + kChunk - 1) / kChunk);
-}
-
 /// Parts of the workspace, one behind the other.
 class WorkspaceParts {
  public:
@@ -43,9 +37,8 @@ class WorkspaceParts {
 };
 
 PrefillPlan lay_out(const KdaPrefillProblem& p, WorkspaceParts& parts) {
-  const std::int64_t chunks = max_chunks(p);
+  const std::int64_t chunks = p.num_chunk_slots();  // at least as many as there are chunks
   PrefillPlan plan;
-  plan.max_chunks = static_cast<int>(chunks);
   plan.factors = parts.take<ChunkFactors>(chunks * p.HV);
   if (!p.packed) return plan;
   plan.sequences = parts.take<PrefillSequence>(p.N);
@@ -79,7 +72,7 @@ std::size_t shared_memory_of(Device device) {
 
 const char* kda_prefill_refusal(const KdaPrefillProblem& p, const Target&) {
   constexpr std::int64_t kMaxCtas = std::numeric_limits<std::int32_t>::max();
-  if (max_chunks(p) * p.HV > kMaxCtas) return "more than 2^31 - 1 chunks of heads";
+  if (p.num_chunk_slots() * p.HV > kMaxCtas) return "more than 2^31 - 1 chunks of heads";
   if (std::int64_t{2} * p.N * p.HV > kMaxCtas) return "more than 2^30 sequences of heads";
   return nullptr;
 }
@@ -97,9 +90,9 @@ void kda_prefill(const KdaPrefillProblem& p, const Target& target) {
   WorkspaceParts parts(target.workspace.data);
   const PrefillPlan plan = lay_out(p, parts);
   if (p.packed) launch_one(kda_prefill_plan_kernel, 1, kPlanThreads, 0, p, plan, target);
-  if (plan.max_chunks > 0)
-    launch_one(kda_prefill_builder_kernel, std::int64_t{plan.max_chunks} * p.HV, kBuilderThreads,
-               sizeof(BuilderShared), p, plan, target);
+  if (const std::int64_t chunks = p.num_chunk_slots(); chunks > 0)
+    launch_one(kda_prefill_builder_kernel, chunks * p.HV, kBuilderThreads, sizeof(BuilderShared), p,
+               plan, target);
   const std::int64_t tasks = std::int64_t{2} * p.N * p.HV;
   if (tasks <= kMaxAlone && shared_memory_of(target.device) >= sizeof(PrefillChainShared<3>))
     launch_one(kda_prefill_chain_kernel<3>, tasks, kChainThreads, sizeof(PrefillChainShared<3>), p,

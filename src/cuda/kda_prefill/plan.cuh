@@ -5,6 +5,7 @@
 
 #include "contract/kda_prefill.h"
 #include "cuda/common/pdl.cuh"
+#include "cuda/kda/sequences.cuh"
 #include "cuda/kda/step.cuh"
 
 /// What the kernels of a prefill leave each other in the workspace, and the first of them: it reads
@@ -39,7 +40,6 @@ struct PrefillPlan {
   std::int32_t* longest = nullptr;       ///< [N], sequences, the longest first
   std::int32_t* sequence_of = nullptr;   ///< [chunks]
   std::int32_t* num_chunks = nullptr;    ///< [1]
-  int max_chunks = 0;                    ///< what T and N allow
 };
 
 /// Up to so many sequences are sorted by length.
@@ -51,13 +51,6 @@ __device__ inline PrefillSequence find_sequence(const KdaPrefillProblem& p, cons
   if (p.packed) return plan.sequences[n];
   const int chunks = static_cast<int>((p.T + kChunk - 1) / kChunk);
   return {0, p.T, n * chunks, chunks};
-}
-
-__device__ inline std::int64_t boundary(const KdaPrefillProblem& p, int n) {
-  const std::int64_t value = p.cu_dtype == DType::kI64
-                                 ? static_cast<const std::int64_t*>(p.cu_seqlens)[n]
-                                 : static_cast<const std::int32_t*>(p.cu_seqlens)[n];
-  return min(max(value, std::int64_t{0}), p.T);
 }
 
 /// One CTA. Boundaries are clamped to [0, T] and never go back, whatever stands in memory, so that
@@ -76,13 +69,13 @@ __global__ __launch_bounds__(kPlanThreads) void kda_prefill_plan_kernel(
   pdl_wait();
   pdl_launch_dependents();
 
-  std::int64_t reached = boundary(p, 0);
+  std::int64_t reached = sequence_begin(p, 0);
   int chunks = 0;
   for (int n0 = 0; n0 < p.N; n0 += kPlanThreads) {
     const int n = n0 + thread;
     const bool exists = n < p.N;
-    const std::int64_t raw_begin = exists ? boundary(p, n) : 0;
-    const std::int64_t raw_end = exists ? boundary(p, n + 1) : 0;
+    const std::int64_t raw_begin = exists ? sequence_begin(p, n) : 0;
+    const std::int64_t raw_end = exists ? sequence_begin(p, n + 1) : 0;
     std::int64_t begin = 0;
     std::int64_t furthest = 0;
     MaxScan(shared.max).InclusiveScan(raw_begin, begin, later, furthest);

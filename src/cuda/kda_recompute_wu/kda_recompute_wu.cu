@@ -7,7 +7,7 @@
 #include "cuda/common/launch.h"
 #include "cuda/common/pdl.cuh"
 #include "cuda/kda/quad.cuh"
-#include "cuda/kda_recompute_wu/chunks.cuh"
+#include "cuda/kda/sequences.cuh"
 #include "cuda/kda_recompute_wu/mma.cuh"
 
 /// One CTA a (chunk, value head): w = (A beta) (k exp(g)), u = (A beta) v.
@@ -150,9 +150,8 @@ __device__ void store_sums(const SumTile& sum, bf16* to, std::int64_t stride, in
     if (row >= rows) continue;
 #pragma unroll
     for (int h = 0; h < 2; ++h) {
-      const __nv_bfloat162 pair =
-          __floats2bfloat162_rn(sum.half[h].c[2 * lower], sum.half[h].c[2 * lower + 1]);
-      *reinterpret_cast<__nv_bfloat162*>(to + row * stride + 8 * h + lane % 4 * 2) = pair;
+      *reinterpret_cast<std::uint32_t*>(to + row * stride + 8 * h + lane % 4 * 2) =
+          pack_bf16(sum.half[h].c[2 * lower], sum.half[h].c[2 * lower + 1]);
     }
   }
 }

@@ -38,8 +38,7 @@ struct SumTile {
 
 /// sum += left right
 __device__ inline void multiply_add(const Bf16Tile& left, const Bf16Tile& right, SumTile& sum) {
-#pragma unroll
-  for (int h = 0; h < 2; ++h) multiply_add(sum.half[h], left, right.a[2 * h], right.a[2 * h + 1]);
+  multiply_add(sum.half[0], sum.half[1], left, right.a);
 }
 
 }  // namespace k3::cuda

@@ -7,11 +7,10 @@
 
 #include "contract/sequences.h"
 
-/// Chunk slots on the device: the numbering of `chunk_of_slot`, over boundaries that nobody has
-/// checked. Wrong ones give slots that are empty or stand where others do, never a token outside
-/// [0, T).
+/// Sequences on the device, where nobody has checked the values of cu_seqlens.
 namespace k3::cuda {
 
+/// cu_seqlens[n], clamped to [0, T].
 __device__ inline std::int64_t sequence_begin(const Sequences& s, int n) {
   const std::int64_t at = s.cu_dtype == DType::kI64
                               ? static_cast<const std::int64_t*>(s.cu_seqlens)[n]
@@ -19,6 +18,8 @@ __device__ inline std::int64_t sequence_begin(const Sequences& s, int n) {
   return at < 0 ? 0 : (at < s.T ? at : s.T);
 }
 
+/// The numbering of `chunk_of_slot`. Wrong boundaries give slots that are empty or stand where
+/// others do, never a token outside [0, T).
 __device__ inline Chunk device_chunk_of_slot(const Sequences& s, std::int64_t slot) {
   constexpr std::int64_t kC = kKdaChunkTokens;
   Chunk chunk;
