@@ -25,8 +25,8 @@ std::vector<OpOn> all_ops() {
   return all;
 }
 
-/// Calls that take every branch of the policies: heads up to 48, 192, 576 and more of fused decode,
-/// 48, 1024 and more of packed decode, 33, 132 and more of verify.
+/// Calls that take every branch of the policies: heads up to 48, 192, 1536 and more of fused
+/// decode, 192, 1024 and more of packed decode, 33, 132 and more of verify.
 std::vector<Bundle> inputs_of(const std::string& op) {
   std::vector<Bundle> inputs;
   const auto add = [&](Bundle bundle, DType state) {
@@ -34,7 +34,7 @@ std::vector<Bundle> inputs_of(const std::string& op) {
     inputs.push_back(std::move(bundle));
   };
   constexpr std::pair<std::int64_t, std::int64_t> kSizes[] = {
-      {1, 12}, {8, 12}, {32, 12}, {100, 8}, {90, 12}};  // B, H
+      {1, 12}, {8, 12}, {32, 12}, {130, 12}};  // B, H
   for (const auto& [B, H] : kSizes)
     for (const DType state : {DType::kF32, DType::kBF16}) {
       if (op == "kda_fused_decode") add(decode_layer({.B = B, .H = H}), state);

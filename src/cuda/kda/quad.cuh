@@ -59,7 +59,8 @@ __device__ float4 map(float4 v, const Fn& fn) {
   return {fn(v.x), fn(v.y), fn(v.z), fn(v.w)};
 }
 
-/// How memory is accessed.
+/// How memory is accessed. Stores go through intrinsics even without a hint: the compiler is free
+/// to split an assignment of a float4 into four stores, and does.
 /// @tparam kVector     one access a quad (needs its alignment); else one an element
 /// @tparam kStreaming  the line is not used again soon: evict it first
 template <bool kVector_, bool kStreaming_ = false>
@@ -86,7 +87,7 @@ struct QuadAccess {
       if constexpr (kStreaming)
         __stcs(at, v);
       else
-        *at = v;
+        __stwb(at, v);
     } else {
       to[0] = v.x, to[1] = v.y, to[2] = v.z, to[3] = v.w;
     }
@@ -97,7 +98,7 @@ struct QuadAccess {
       if constexpr (kStreaming)
         __stcs(at, uint2{v.x, v.y});
       else
-        *at = {v.x, v.y};
+        __stwb(at, uint2{v.x, v.y});
     } else {
       to[0].bits = static_cast<std::uint16_t>(v.x),
       to[1].bits = static_cast<std::uint16_t>(v.x >> 16);

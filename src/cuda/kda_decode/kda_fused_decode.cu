@@ -17,22 +17,25 @@ const char* kda_fused_decode_vec4_refusal(const KdaFusedDecodeProblem& p, const 
   return nullptr;
 }
 
-/// Few heads: split over a cluster, everything asked for ahead of time. Many: one CTA a head, since
-/// what the CTAs of a cluster do twice costs more than their shorter queues give.
+/// Few heads: split over a cluster. Else one CTA a head, since what the CTAs of a cluster do twice
+/// costs more than their shorter queues give. In the middle, where all heads fit on the chip at
+/// once, narrow CTAs with long queues.
 void kda_fused_decode_vec4(const KdaFusedDecodeProblem& p, const Target& target) {
+  constexpr DecodeShape kSplit = {.warps = 4, .batch = 4, .streaming = true};
+  constexpr DecodeShape kNarrow = {.warps = 4, .batch = 4, .batches = 8, .ahead = 4};
+  constexpr DecodeShape kWide = {.warps = 8, .batch = 8, .batches = 2};
   const std::int64_t heads = std::int64_t{p.B} * p.H;
   if (heads <= 48)
-    run_decode<DecodeShape<4, 1, 1, true>, true>(p, p.H, true, target);
-  else if (heads <= 192)
-    run_decode<DecodeShape<8, 4, 2, true>, true>(p, p.H, true, target);
-  else if (heads <= 576)
-    run_decode<DecodeShape<4, 4, 1, false>, true>(p, p.H, false, target);
+    run_decode<kSplit, true>(p, p.H, DecodeEarly::kAll, target);
+  else if (heads > 192 && heads <= 1536)
+    run_decode<kNarrow, true>(p, p.H, DecodeEarly::kVectors, target);
   else
-    run_decode<DecodeShape<4, 8, 4, false>, true>(p, p.H, false, target);
+    run_decode<kWide, true>(p, p.H, DecodeEarly::kAll, target);
 }
 
 void kda_fused_decode_scalar(const KdaFusedDecodeProblem& p, const Target& target) {
-  run_decode<DecodeShape<4, 4, 1, false>, false>(p, p.H, false, target);
+  constexpr DecodeShape kShape = {.warps = 4, .batch = 4, .batches = 4};
+  run_decode<kShape, false>(p, p.H, DecodeEarly::kNothing, target);
 }
 
 }  // namespace k3::cuda

@@ -9,17 +9,23 @@ const char* kda_packed_decode_vec4_refusal(const KdaPackedDecodeProblem& p, cons
 }
 
 /// Without convolution and norm a CTA does little that its neighbours do too, so that small ones
-/// serve every size.
+/// serve all but the largest sizes.
 void kda_packed_decode_vec4(const KdaPackedDecodeProblem& p, const Target& target) {
+  constexpr DecodeShape kFew = {.warps = 4, .batch = 4, .own_vectors = true};
+  constexpr DecodeShape kMany = {.warps = 4, .batch = 4, .streaming = true};
+  constexpr DecodeShape kHalves = {.warps = 4, .batch = 4, .batches = 4, .ahead = 4};
   const std::int64_t heads = std::int64_t{p.B} * p.HV;
-  if (heads <= 1024)
-    run_decode<DecodeShape<4, 1, 1, true>, true>(p, p.HV, heads <= 48, target);
+  if (heads <= 192)
+    run_decode<kFew, true>(p, p.HV, DecodeEarly::kAll, target);
+  else if (heads <= 1024)
+    run_decode<kMany, true>(p, p.HV, DecodeEarly::kNothing, target);
   else
-    run_decode<DecodeShape<4, 2, 2, false>, true>(p, p.HV, false, target);
+    run_decode<kHalves, true>(p, p.HV, DecodeEarly::kAll, target);
 }
 
 void kda_packed_decode_scalar(const KdaPackedDecodeProblem& p, const Target& target) {
-  run_decode<DecodeShape<4, 4, 1, false>, false>(p, p.HV, false, target);
+  constexpr DecodeShape kShape = {.warps = 4, .batch = 4, .batches = 4};
+  run_decode<kShape, false>(p, p.HV, DecodeEarly::kNothing, target);
 }
 
 }  // namespace k3::cuda

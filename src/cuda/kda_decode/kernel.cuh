@@ -12,7 +12,7 @@
 /// kda_fused_decode and kda_packed_decode: one token, one pass over the state.
 ///
 /// A cluster of Z = 128 / rows CTAs serves one (request, head). A warp has one or more batches of
-/// four adjacent rows of the state, a lane four adjacent keys of each row.
+/// four or eight adjacent rows of the state, a lane four adjacent keys of each row.
 ///
 ///   1. Each warp asks for its rows of the state: they are on their way during the prologue.
 ///   2. Prologue, by role of the warp (the others have none). Packed: no convolution, no gate.
@@ -20,13 +20,15 @@
 ///        1  k: convolution, SiLU, norm            the same in every CTA of the cluster
 ///        2  decay of the keys, beta               the same in every CTA of the cluster
 ///        3  v and output gate of the CTA's rows
+///      With own vectors (packed, few heads) each warp makes its lanes' keys of q, k, decay, and
+///      its rows of v.
 ///   3. Dots of the decayed rows with k and q, reduced together; u; o = h.q + u (k.q); the updated
 ///      rows go back.
-///   4. Output norm: a warp's four values of o are one T128 group. Each warp sends its sum of
-///      squares to all CTAs of the cluster, and every warp joins the 32 groups.
+///   4. Output norm: four values of o of a warp are one T128 group. Each warp sends its sum of
+///      squares to all CTAs of the cluster, and every warp joins them.
 ///
 /// Barriers:
-///   __syncthreads     q, k, decay, v, gate, beta stand in shared memory
+///   __syncthreads     q, k, decay, v, gate, beta stand in shared memory (none with own vectors)
 ///   cluster arrive A  this CTA has started and has read the windows of q and k
 ///   cluster wait A    so has every other: sums may be sent, and rank 0 may shift these windows
 ///   squares_arrived   the sums of squares of all warps of the cluster have arrived
@@ -64,8 +66,8 @@ struct DecodePlace {
   int head = static_cast<int>(blockIdx.x) / Traits::kClusterSize;
   int n = static_cast<int>(blockIdx.y + blockIdx.z * gridDim.y);
 
-  __device__ int first_row() const { return rank * Traits::kRows; }  ///< of the CTA
-  __device__ int warp_row() const { return warp * Traits::kBatches * Traits::kBatch; }  ///< in it
+  __device__ int first_row() const { return rank * Traits::kRows; }       ///< of the CTA
+  __device__ int warp_row() const { return warp * Traits::kRowsOfWarp; }  ///< in it
   /// First of the four channels of the head that a lane has in its role.
   __device__ int quad() const { return warp == kValue ? first_row() + 4 * lane : 4 * lane; }
   /// Of role 0, 1 or 3: its first channel in q|k|v.
@@ -101,6 +103,12 @@ __device__ DecodeInputs load_inputs(const KdaFusedDecodeProblem& p, const Decode
   return in;
 }
 
+/// The head of q and k that value head `head` uses. Most models have as many of either, and two
+/// divisions are long where little else is to do.
+__device__ inline int key_head(const KdaPackedDecodeProblem& p, int head) {
+  return p.HV == p.H ? head : head / (p.HV / p.H);
+}
+
 template <class Access, class Traits>
 __device__ DecodeInputs load_inputs(const KdaPackedDecodeProblem& p,
                                     const DecodePlace<Traits>& at) {
@@ -115,7 +123,7 @@ __device__ DecodeInputs load_inputs(const KdaPackedDecodeProblem& p,
   }
   const int channel = at.warp == kValue
                           ? 2 * p.H * kHeadDim + in_head
-                          : (at.warp * p.H + at.head / (p.HV / p.H)) * kHeadDim + at.quad();
+                          : (at.warp * p.H + key_head(p, at.head)) * kHeadDim + at.quad();
   in.newest = Access::load(p.mixed_qkv + at.n * p.mixed_qkv_stride + channel);
   return in;
 }
@@ -179,16 +187,17 @@ __device__ typename Traits::StateT* state_rows(const typename Traits::Problem& p
          std::int64_t{at.head} * kHeadElements + at.first_row() * kHeadDim;
 }
 
-/// Before the wait for the previous grid: asks for everything the CTA will load, the slot's part
-/// for the slot that the index tensor seems to name. A wrong guess costs a little bandwidth and
-/// nothing else.
+/// Before the wait for the previous grid: asks for what the CTA will load, the slot's part for the
+/// slot that the index tensor seems to name. A wrong guess costs a little bandwidth and nothing
+/// else. The rows are asked for in one piece: memory serves that better than the warps' loads, so
+/// that it also pays where there is nothing to wait for.
 template <class Traits>
-__device__ void prefetch_all(const typename Traits::Problem& p, const DecodePlace<Traits>& at,
-                             std::int64_t slot) {
+__device__ void ask_early(const typename Traits::Problem& p, const DecodePlace<Traits>& at,
+                          std::int64_t slot, DecodeEarly early) {
   load_inputs<QuadPrefetch>(p, at);
   if (slot == p.num_slots) return;
   if constexpr (Traits::kVector) {
-    if (threadIdx.x == 0)
+    if (early == DecodeEarly::kAll && threadIdx.x == 0)
       prefetch_l2(state_rows<Traits>(p, at, slot),
                   Traits::kRows * kHeadDim * sizeof(typename Traits::StateT));
   }
@@ -199,25 +208,29 @@ __device__ void prefetch_all(const typename Traits::Problem& p, const DecodePlac
   }
 }
 
-/// Sum of the warp's o^2: T128 groups of four rows, then the tree's levels over its batches.
+/// Sum of the warp's o^2: T128 groups of four rows, then the tree's levels over all its rows.
 template <class Traits>
 __device__ float sum_of_squares(const float (&o)[Traits::kBatches]) {
-  float squares[Traits::kBatches];
+  constexpr int kBatch = Traits::kBatch;
+  constexpr int kGroups = Traits::kRowsOfWarp / 4;
+  const auto of_row = [&](int r) {
+    return __shfl_sync(kFullWarp, o[r / kBatch], r % kBatch, kBatch);
+  };
+  float squares[kGroups];
 #pragma unroll
-  for (int b = 0; b < Traits::kBatches; ++b) {
-    const float4 group = {__shfl_sync(kFullWarp, o[b], 0, 4), __shfl_sync(kFullWarp, o[b], 1, 4),
-                          __shfl_sync(kFullWarp, o[b], 2, 4), __shfl_sync(kFullWarp, o[b], 3, 4)};
-    squares[b] = t128_group(group, group);
+  for (int g = 0; g < kGroups; ++g) {
+    const float4 group = {of_row(4 * g), of_row(4 * g + 1), of_row(4 * g + 2), of_row(4 * g + 3)};
+    squares[g] = t128_group(group, group);
   }
 #pragma unroll
-  for (int n = Traits::kBatches / 2; n > 0; n /= 2)
+  for (int n = kGroups / 2; n > 0; n /= 2)
 #pragma unroll
-    for (int b = 0; b < n; ++b) squares[b] = squares[2 * b] + squares[2 * b + 1];
+    for (int g = 0; g < n; ++g) squares[g] = squares[2 * g] + squares[2 * g + 1];
   return squares[0];
 }
 
 /// Step 4 of the fused form, and the shift of the windows that the cluster shares. Takes the o of
-/// rows `row` + 4 b of the CTA and leaves what is to be written.
+/// rows `row` + kBatch b of the CTA and leaves what is to be written.
 template <class Traits>
 __device__ void finish_fused(const KdaFusedDecodeProblem& p, const DecodePlace<Traits>& at,
                              std::int64_t slot, const ConvQuad& window,
@@ -243,7 +256,8 @@ __device__ void finish_fused(const KdaFusedDecodeProblem& p, const DecodePlace<T
       t128_all_lanes<Traits::kNumSquares>(shared.squares[at.lane % Traits::kNumSquares]);
   const float scale = inverse_rms(sum, p.eps_o);
 #pragma unroll
-  for (int b = 0; b < Traits::kBatches; ++b) o[b] = o[b] * scale * shared.gate[row + 4 * b];
+  for (int b = 0; b < Traits::kBatches; ++b)
+    o[b] = o[b] * scale * shared.gate[row + Traits::kBatch * b];
 }
 
 /// What a CTA takes from its slot: on its way from memory during the prologue.
@@ -268,14 +282,94 @@ __device__ void load_slot(const typename Traits::Problem& p, const DecodePlace<T
       loads.state[b][r] = Traits::StateAccess::load(rows + (b * Traits::kBatch + r) * kHeadDim);
 }
 
+/// A lane's four keys of q, k and decay.
+struct DecodeVectors {
+  float4 q;
+  float4 k;
+  float4 decay;
+  float beta;
+};
+
 template <class Traits>
-__global__ __launch_bounds__(Traits::kNumThreads) void kda_decode_kernel(const __grid_constant__
-                                                                         typename Traits::Problem p,
-                                                                         bool guess_slot) {
+__device__ DecodeVectors vectors_of(const DecodeShared<Traits>& shared, int lane) {
+  return {shared.q[lane], shared.k[lane], shared.decay[lane], shared.beta};
+}
+
+/// Step 2 of the packed form with few heads: what a warp reads to make all vectors itself.
+template <class Traits>
+struct OwnInputs {
+  Bf16Quad q;
+  Bf16Quad k;
+  Bf16Quad g;
+  float4 dt_bias = {0.0F, 0.0F, 0.0F, 0.0F};
+  bf16 v[Traits::kBatches];  ///< of rows `row` + kBatch b of the CTA
+  bf16 beta;
+  float A_log = 0.0F;
+
+  __device__ OwnInputs(const KdaPackedDecodeProblem& p, const DecodePlace<Traits>& at, int row) {
+    using Access = typename Traits::Access;
+    const bf16* const qkv = p.mixed_qkv + at.n * p.mixed_qkv_stride;
+    const int keys = 4 * at.lane;
+    const int in_head = at.head * kHeadDim + keys;
+    const int of_keys = key_head(p, at.head);
+    k = Access::load(qkv + (p.H + of_keys) * kHeadDim + keys);
+    q = Access::load(qkv + of_keys * kHeadDim + keys);
+    g = Access::load(p.g + at.n * p.g_stride + in_head);
+    if (p.dt_bias != nullptr) dt_bias = Access::load(p.dt_bias + in_head);
+    beta = p.beta[at.n * p.beta_stride + at.head];
+    if (p.A_log != nullptr) A_log = p.A_log[at.head];
+    const bf16* const values = qkv + (2 * p.H + at.head) * kHeadDim + at.first_row() + row;
+#pragma unroll
+    for (int b = 0; b < Traits::kBatches; ++b) v[b] = values[b * Traits::kBatch];
+  }
+
+  __device__ DecodeVectors vectors(const KdaPackedDecodeProblem& p) const {
+    const Gate gate = {expf(A_log), p.lower_bound, p.has_lower_bound};
+    return {normalised_query(widen(q), p.scale), normalised_key(widen(k)),
+            decay_of(map(widen(g) + dt_bias, gate)), sigmoid(widen(beta))};
+  }
+};
+
+/// Step 3. `row` is the lane's of the first batch, in the CTA: of each batch a lane holds the
+/// scalars of row lane % kBatch. `value(b)` is that row's v. Leaves o before the norm.
+template <class Traits, class Value>
+__device__ void step_rows(const DecodePlace<Traits>& at, const DecodeVectors& x, const Value& value,
+                          typename Traits::StateT* rows, SlotLoads<Traits>& loads,
+                          float (&o)[Traits::kBatches]) {
   using StateAccess = typename Traits::StateAccess;
   using State = StateQuad<typename Traits::StateT>;
   constexpr int kBatch = Traits::kBatch;
   constexpr int kAhead = Traits::kAhead;
+  const float qk = t128_all_lanes<32>(t128_group(x.k, x.q));
+#pragma unroll
+  for (int b = 0; b < Traits::kBatches; ++b) {
+    float4 h[kBatch];
+    float hk[kBatch];
+    float hq[kBatch];
+#pragma unroll
+    for (int r = 0; r < kBatch; ++r) {
+      h[r] = State::widen(loads.state[b % kAhead][r]) * x.decay;
+      hk[r] = t128_group(h[r], x.k);
+      hq[r] = t128_group(h[r], x.q);
+    }
+    if (b + kAhead < Traits::kBatches)
+#pragma unroll
+      for (int r = 0; r < kBatch; ++r)
+        loads.state[b % kAhead][r] =
+            StateAccess::load(rows + ((b + kAhead) * kBatch + r) * kHeadDim);
+    const float u = (value(b) - t128_scatter<32>(hk, at.lane)) * x.beta;
+    o[b] = fmaf(u, qk, t128_scatter<32>(hq, at.lane));
+#pragma unroll
+    for (int r = 0; r < kBatch; ++r)
+      StateAccess::store(rows + (b * kBatch + r) * kHeadDim,
+                         State::narrow(fma(x.k, __shfl_sync(kFullWarp, u, r, kBatch), h[r])));
+  }
+}
+
+template <class Traits>
+__global__ __launch_bounds__(Traits::kNumThreads) void kda_decode_kernel(const __grid_constant__
+                                                                         typename Traits::Problem p,
+                                                                         DecodeEarly early) {
   __shared__ DecodeShared<Traits> shared;
   const DecodePlace<Traits> at;
   if (at.n >= p.B) return;
@@ -283,15 +377,22 @@ __global__ __launch_bounds__(Traits::kNumThreads) void kda_decode_kernel(const _
 
   if constexpr (Traits::kHasCluster)
     if (threadIdx.x == 0) arm(&shared.squares_arrived, sizeof(shared.squares));
+  if constexpr (Traits::kOwnVectors) pdl_launch_dependents();
   const std::int32_t* const index = p.state_indices.data + at.n * p.state_indices.stride;
   std::int64_t slot = p.num_slots;
-  if (guess_slot) {
+  if (early != DecodeEarly::kNothing) {
     slot = load_guess(index);
-    prefetch_all<Traits>(p, at, is_live(slot) ? slot : p.num_slots);
+    ask_early<Traits>(p, at, is_live(slot) ? slot : p.num_slots, early);
   }
   pdl_wait();
 
-  const DecodeInputs in = load_inputs<typename Traits::Access>(p, at);
+  const int row = at.warp_row() + at.lane % Traits::kBatch;
+  const auto in = [&] {
+    if constexpr (Traits::kOwnVectors)
+      return OwnInputs<Traits>(p, at, row);
+    else
+      return load_inputs<typename Traits::Access>(p, at);
+  }();
   SlotLoads<Traits> loads;
   if (is_live(slot)) load_slot<Traits>(p, at, slot, loads);
   if (const std::int64_t known = *index; known != slot) {
@@ -303,48 +404,25 @@ __global__ __launch_bounds__(Traits::kNumThreads) void kda_decode_kernel(const _
     for (int r = threadIdx.x; r < Traits::kRows; r += Traits::kNumThreads) out[r] = bf16{};
     return;
   }
-  pdl_launch_dependents();
-  prologue(p, at, in, shared, slot, loads.window);
-  __syncthreads();
-  if constexpr (Traits::kHasCluster) cluster_arrive_relaxed();
 
-  const float4 q = shared.q[at.lane];
-  const float4 k = shared.k[at.lane];
-  const float4 decay = shared.decay[at.lane];
-  const float beta = shared.beta;
-  const float qk = t128_all_lanes<32>(t128_group(k, q));
-  // Of each batch a lane holds the scalars of row lane % 4.
   auto* const rows = state_rows<Traits>(p, at, slot) + at.warp_row() * kHeadDim + 4 * at.lane;
-  const int row = at.warp_row() + at.lane % kBatch;
   float o[Traits::kBatches];
-#pragma unroll
-  for (int b = 0; b < Traits::kBatches; ++b) {
-    float4 h[kBatch];
-    float hk[kBatch];
-    float hq[kBatch];
-#pragma unroll
-    for (int r = 0; r < kBatch; ++r) {
-      h[r] = State::widen(loads.state[b % kAhead][r]) * decay;
-      hk[r] = t128_group(h[r], k);
-      hq[r] = t128_group(h[r], q);
-    }
-    if (b + kAhead < Traits::kBatches)
-#pragma unroll
-      for (int r = 0; r < kBatch; ++r)
-        loads.state[b % kAhead][r] =
-            StateAccess::load(rows + ((b + kAhead) * kBatch + r) * kHeadDim);
-    const float u = (shared.v[row + kBatch * b] - t128_scatter<32>(hk, at.lane)) * beta;
-    o[b] = fmaf(u, qk, t128_scatter<32>(hq, at.lane));
-#pragma unroll
-    for (int r = 0; r < kBatch; ++r)
-      StateAccess::store(rows + (b * kBatch + r) * kHeadDim,
-                         State::narrow(fma(k, __shfl_sync(kFullWarp, u, r, kBatch), h[r])));
+  if constexpr (Traits::kOwnVectors) {
+    const auto value = [&](int b) { return widen(in.v[b]); };
+    step_rows(at, in.vectors(p), value, rows, loads, o);
+  } else {
+    pdl_launch_dependents();
+    prologue(p, at, in, shared, slot, loads.window);
+    __syncthreads();
+    if constexpr (Traits::kHasCluster) cluster_arrive_relaxed();
+    const auto value = [&](int b) { return shared.v[row + Traits::kBatch * b]; };
+    step_rows(at, vectors_of(shared, at.lane), value, rows, loads, o);
   }
 
   if constexpr (Traits::kFused) finish_fused(p, at, slot, loads.window, shared, row, o);
-  if (at.lane < kBatch)
+  if (at.lane < Traits::kBatch)
 #pragma unroll
-    for (int b = 0; b < Traits::kBatches; ++b) out[row + kBatch * b] = narrow(o[b]);
+    for (int b = 0; b < Traits::kBatches; ++b) out[row + Traits::kBatch * b] = narrow(o[b]);
 }
 
 }  // namespace k3::cuda

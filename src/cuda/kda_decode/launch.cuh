@@ -12,7 +12,7 @@ namespace k3::cuda {
 
 /// `heads` are those of the state.
 template <class Traits>
-cudaError_t launch_decode(const typename Traits::Problem& p, int heads, bool guess_slot,
+cudaError_t launch_decode(const typename Traits::Problem& p, int heads, DecodeEarly early,
                           const Target& target) {
   LaunchConfig config;
   config.grid = grid_over_requests(static_cast<unsigned>(heads) * Traits::kClusterSize, p.B);
@@ -20,20 +20,20 @@ cudaError_t launch_decode(const typename Traits::Problem& p, int heads, bool gue
   config.cluster_size = Traits::kHasCluster ? Traits::kClusterSize : 1;
   config.pdl = target.pdl;
   config.stream = static_cast<cudaStream_t>(target.stream);
-  return launch(kda_decode_kernel<Traits>, config, p, guess_slot && target.pdl);
+  return launch(kda_decode_kernel<Traits>, config, p, target.pdl ? early : DecodeEarly::kNothing);
 }
 
-template <class Shape, bool kVector, class Problem>
-void run_decode(const Problem& p, int heads, bool guess_slot, const Target& target) {
+template <DecodeShape kShape, bool kVector, class Problem>
+void run_decode(const Problem& p, int heads, DecodeEarly early, const Target& target) {
   if (p.B == 0) return;
   const DeviceGuard guard(target.device.index);
   K3_CUDA_CHECK(guard.error());
   if (p.state_dtype == DType::kF32)
-    K3_CUDA_CHECK((
-        launch_decode<DecodeTraits<Problem, float, Shape, kVector>>(p, heads, guess_slot, target)));
+    K3_CUDA_CHECK(
+        (launch_decode<DecodeTraits<Problem, float, kShape, kVector>>(p, heads, early, target)));
   else
     K3_CUDA_CHECK(
-        (launch_decode<DecodeTraits<Problem, bf16, Shape, kVector>>(p, heads, guess_slot, target)));
+        (launch_decode<DecodeTraits<Problem, bf16, kShape, kVector>>(p, heads, early, target)));
 }
 
 /// Null where quads of everything but the convolution's and norm's tensors are aligned.
