@@ -5,6 +5,8 @@
 
 #include <cstdint>
 
+#include "cuda/common/mbarrier.cuh"
+
 /// Thread block clusters: their barrier, and stores to another CTA's shared memory. Every thread of
 /// the cluster takes part in each barrier.
 namespace k3::cuda {
@@ -18,11 +20,7 @@ __device__ inline void cluster_wait() {
   asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");
 }
 
-/// The address of a variable of this CTA, or of the one at the same place in CTA `rank` of the
-/// cluster.
-__device__ inline std::uint32_t shared_address(const void* own) {
-  return static_cast<std::uint32_t>(__cvta_generic_to_shared(own));
-}
+/// The address of the variable at the same place in CTA `rank` of the cluster.
 __device__ inline std::uint32_t shared_address(const void* own, int rank) {
   std::uint32_t remote;
   asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(remote) : "r"(shared_address(own)), "r"(rank));
