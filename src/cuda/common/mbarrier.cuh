@@ -52,4 +52,20 @@ __device__ inline void mbarrier_wait(MBarrier* barrier, unsigned parity) {
         : "memory");
 }
 
+/// The barriers that the hardware numbers, 1 to 15 (0 is __syncthreads): `threads` of them meet.
+__device__ inline void named_barrier_sync(int id, int threads) {
+  asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(threads) : "memory");
+}
+
+/// Moves registers between the warpgroups of a CTA; every warp of a warpgroup calls it. The kernel
+/// needs launch bounds with a number of CTAs.
+template <int kRegisters>
+__device__ void raise_registers() {
+  asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(kRegisters));
+}
+template <int kRegisters>
+__device__ void lower_registers() {
+  asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(kRegisters));
+}
+
 }  // namespace k3::cuda

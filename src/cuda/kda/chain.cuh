@@ -57,6 +57,42 @@ __device__ void load_chain(const StateT* from, int lane, ChainRows<Layout>& h) {
           StateQuad<StateT>::widen(Access::load(from + chain_offset<Layout>(lane, b) + 4 * i));
 }
 
+/// A warp's shared memory for a change of layout; two batches take turns.
+template <class Layout>
+struct ChainExchange {
+  float4 quads[2][Layout::kBatchRows][32];
+
+  /// Where a quad of a row stands: neither eight lanes that bring a row's adjacent quads nor eight
+  /// that take what the chain wants at once meet in a bank.
+  __device__ static int place(int row, int quad) { return quad ^ (quad >> 3) ^ (4 * (row & 1)); }
+};
+
+/// As load_chain, but memory is read in the longest pieces: all lanes of the warp take one row.
+template <class Layout, class Access, class StateT>
+__device__ void load_chain_by_rows(const StateT* from, int lane, ChainExchange<Layout>& exchange,
+                                   ChainRows<Layout>& h) {
+  using Exchange = ChainExchange<Layout>;
+  constexpr int kBatchRows = Layout::kBatchRows;
+  typename StateQuad<StateT>::Type rows[Layout::kBatches][kBatchRows];
+#pragma unroll
+  for (int b = 0; b < Layout::kBatches; ++b)
+#pragma unroll
+    for (int r = 0; r < kBatchRows; ++r)
+      rows[b][r] = Access::load(from + (kBatchRows * b + r) * kHeadDim + 4 * lane);
+#pragma unroll
+  for (int b = 0; b < Layout::kBatches; ++b) {
+    auto& quads = exchange.quads[b % 2];
+#pragma unroll
+    for (int r = 0; r < kBatchRows; ++r)
+      quads[r][Exchange::place(r, lane)] = StateQuad<StateT>::widen(rows[b][r]);
+    __syncwarp();
+    const int row = lane / Layout::kLanes;
+#pragma unroll
+    for (int i = 0; i < Layout::kQuads; ++i)
+      h[b][i] = quads[row][Exchange::place(row, Layout::kQuads * (lane % Layout::kLanes) + i)];
+  }
+}
+
 template <class Layout, class Access, class StateT>
 __device__ void store_chain(StateT* to, int lane, const ChainRows<Layout>& h) {
 #pragma unroll

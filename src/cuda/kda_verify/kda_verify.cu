@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cuda/kda_verify/kda_verify.h"
 
+#include <algorithm>
+
 #include "cuda/common/alignment.h"
 #include "cuda/common/error.h"
 #include "cuda/common/launch.h"
@@ -10,29 +12,36 @@ namespace k3::cuda {
 namespace {
 
 /// A head over four CTAs: for so few heads that most of the chip would stand idle.
-using Split = VerifyShape<8, 32, 2, 1>;
-/// A head on 256 threads, two heads on an SM that fill each other's waits.
-using Narrow = VerifyShape<8, 128, 4, 2>;
-/// The same while every head has an SM of its own.
-using NarrowAlone = VerifyShape<8, 128, 4, 1>;
-/// A head on 512 threads.
-using Wide = VerifyShape<16, 128, 2, 1>;
+using Split = VerifyShape<32, 1, 2, false>;
+/// A head on 512 threads of an SM of its own.
+using Wide = VerifyShape<128, 4, 2, false>;
+/// Heads one after the other on 256 threads, two of them on an SM.
+using Narrow = VerifyShape<128, 8, 1, true, 184, 72>;
 
 constexpr std::int64_t kMaxSplit = 33;
 /// Up to here the grid is on the chip before the previous one ends, and can ask for memory.
-constexpr std::int64_t kMaxAlone = 132;
+constexpr std::int64_t kMaxWide = 132;
 
 template <class Traits>
 cudaError_t launch_verify(const KdaVerifyProblem& p, const Target& target) {
+  const std::int64_t heads = std::int64_t{p.N} * p.H;
+  std::int64_t in_grid = heads;
+  if (Traits::kPersistent) {
+    int sms = 0;
+    const cudaError_t error =
+        cudaDeviceGetAttribute(&sms, cudaDevAttrMultiProcessorCount, target.device.index);
+    if (error != cudaSuccess) return error;
+    in_grid = std::min<std::int64_t>(heads, std::int64_t{Traits::kMinCtas} * sms);
+  }
   LaunchConfig config;
-  config.grid = grid_over_requests(static_cast<unsigned>(p.H) * Traits::kClusterSize, p.N);
+  config.grid = dim3(static_cast<unsigned>(in_grid * Traits::kClusterSize));
   config.block = dim3(Traits::kNumThreads);
   config.dynamic_smem_bytes = verify_shared_bytes<Traits>(p.max_query_len);
   config.cluster_size = Traits::kClusterSize;
   config.pdl = target.pdl;
   config.stream = static_cast<cudaStream_t>(target.stream);
-  return launch(kda_verify_kernel<Traits>, config, p,
-                target.pdl && std::int64_t{p.N} * p.H <= kMaxAlone);
+  return launch(kda_verify_kernel<Traits>, config, p, static_cast<int>(in_grid / p.H),
+                static_cast<int>(in_grid % p.H), target.pdl && heads <= kMaxWide);
 }
 
 template <class Shape, bool kVector>
@@ -87,16 +96,15 @@ void kda_verify_wide(const KdaVerifyProblem& p, const Target& target) {
   run<Wide, true>(p, target);
 }
 void kda_verify_narrow(const KdaVerifyProblem& p, const Target& target) {
-  if (std::int64_t{p.N} * p.H <= kMaxAlone)
-    run<NarrowAlone, true>(p, target);
-  else
-    run<Narrow, true>(p, target);
+  run<Narrow, true>(p, target);
 }
 
-/// 512 threads never won on an H200 and are taken by name only.
 void kda_verify_vec4(const KdaVerifyProblem& p, const Target& target) {
-  if (std::int64_t{p.N} * p.H <= kMaxSplit)
+  const std::int64_t heads = std::int64_t{p.N} * p.H;
+  if (heads <= kMaxSplit)
     kda_verify_split(p, target);
+  else if (heads <= kMaxWide)
+    kda_verify_wide(p, target);
   else
     kda_verify_narrow(p, target);
 }

@@ -6,17 +6,22 @@
 namespace k3::cuda {
 
 /// How a head is cut.
-/// @tparam kWarps_    of a CTA: all make tokens, the first of them run the chain
-/// @tparam kRows_     of the state, in a CTA
-/// @tparam kBatches_  of four rows, that a warp holds in registers
-/// @tparam kMinCtas_  that an SM must have registers for; with one there are enough to ask for the
-///                    rows before the tokens' arithmetic
-template <int kWarps_, int kRows_, int kBatches_, int kMinCtas_>
+/// @tparam kRows_            of the state, in a CTA
+/// @tparam kBatches_         of four rows, that a chain warp holds in registers
+/// @tparam kTokenGroups_     of four warps that make tokens, in turns
+/// @tparam kPersistent_      two CTAs an SM, each of which serves many heads and makes the next
+///                           one's tokens meanwhile; else a CTA serves one
+/// @tparam kChainRegisters_  that a chain thread takes from those that make tokens; 0: none
+/// @tparam kTokenRegisters_  that one of these keeps
+template <int kRows_, int kBatches_, int kTokenGroups_, bool kPersistent_, int kChainRegisters_ = 0,
+          int kTokenRegisters_ = 0>
 struct VerifyShape {
-  static constexpr int kMinCtas = kMinCtas_;
-  static constexpr int kWarps = kWarps_;
   static constexpr int kRows = kRows_;
   static constexpr int kBatches = kBatches_;
+  static constexpr int kTokenGroups = kTokenGroups_;
+  static constexpr bool kPersistent = kPersistent_;
+  static constexpr int kChainRegisters = kChainRegisters_;
+  static constexpr int kTokenRegisters = kTokenRegisters_;
 };
 
 /// One specialisation of the verify kernel.
@@ -29,14 +34,17 @@ struct VerifyTraits {
   using Access = QuadAccess<kVector_>;
   using Layout = ChainLayout<8, Shape_::kBatches>;
   static constexpr bool kVector = kVector_;
-  static constexpr int kMinCtas = Shape_::kMinCtas;
-  static constexpr bool kLoadsEarly = kMinCtas == 1;
-  static constexpr int kWarps = Shape_::kWarps;
-  static constexpr int kNumThreads = 32 * kWarps;
+  static constexpr bool kPersistent = Shape_::kPersistent;
   static constexpr int kRows = Shape_::kRows;
-  static constexpr int kChainWarps = kRows / Layout::kWarpRows;
   static constexpr int kClusterSize = kHeadDim / kRows;  ///< CTAs of a head
-  static_assert(kChainWarps <= kWarps && kClusterSize <= 8);
+  static constexpr int kChainWarps = kRows / Layout::kWarpRows;
+  static constexpr int kTokenGroups = Shape_::kTokenGroups;
+  static constexpr int kNumThreads = 32 * (kChainWarps + 4 * kTokenGroups);
+  static constexpr int kMinCtas = kPersistent ? 2 : 1;
+  static constexpr int kStages = kPersistent ? 2 : 1;  ///< heads whose tokens are in shared memory
+  static constexpr int kChainRegisters = Shape_::kChainRegisters;
+  static constexpr int kTokenRegisters = Shape_::kTokenRegisters;
+  static_assert(kClusterSize <= 8 && kChainWarps % 4 == 0);
 };
 
 }  // namespace k3::cuda
