@@ -34,6 +34,9 @@ struct ChainVector {
   __device__ void set(int quad, float4 value) {
     quads[Layout::kLanes * (quad % Layout::kQuads) + quad / Layout::kQuads] = value;
   }
+  __device__ float4 get(int quad) const {
+    return quads[Layout::kLanes * (quad % Layout::kQuads) + quad / Layout::kQuads];
+  }
   __device__ float4 of_lane(int lane, int i) const {
     return quads[Layout::kLanes * i + lane % Layout::kLanes];
   }

@@ -21,6 +21,7 @@
 ///
 /// Barriers (of a stage, once a request):
 ///   request_known   the request stands in shared memory: rows can be asked for
+///   query_made      one a token: its q stands there, for k . q
 ///   token_made      one a token: all of it stands there
 ///   named 1         the chain's warps: o of all tokens and rows of the CTA stands there
 ///   stage_free      the chain's warps have written their outputs
@@ -179,7 +180,8 @@ __global__ __launch_bounds__(Traits::kNumThreads, Traits::kMinCtas) void kda_ver
       mbarrier_init(&shared.request_known[stage], 1);
       mbarrier_init(&shared.stage_free[stage], Traits::kChainWarps);
       for (int t = 0; t < kKdaMaxVerifyTokens; ++t) {
-        mbarrier_init(&shared.token_made[stage][t], 3);
+        mbarrier_init(&shared.query_made[stage][t], 1);
+        mbarrier_init(&shared.token_made[stage][t], 4);
       }
     }
     if constexpr (Traits::kClusterSize > 1)

@@ -50,6 +50,7 @@ template <class Traits>
 struct alignas(16) VerifyShared {
   ByteBarrier squares_arrived;
   MBarrier request_known[Traits::kStages];
+  MBarrier query_made[Traits::kStages][kKdaMaxVerifyTokens];
   MBarrier token_made[Traits::kStages][kKdaMaxVerifyTokens];
   MBarrier stage_free[Traits::kStages];
   VerifyRequest requests[Traits::kStages];

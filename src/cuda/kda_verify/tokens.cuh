@@ -5,25 +5,25 @@
 #include "cuda/kda_verify/task.cuh"
 
 /// The making of tokens: all that the chain needs of one, and the traces it leaves in rings and
-/// windows. Warps in groups of four, by role; with several groups, token t is of group
-/// t % groups, but for q and k, which take twice as long: there each of the 2 groups warps has
-/// every 2 groups-th token.
+/// windows. Four warps make a token together, by role; with several groups of four, group i takes
+/// the tokens i, i + groups, ...
 ///
-///   0, 1  q and k: convolution, SiLU, norm, scale; k . q
-///   2     v of the CTA's rows: convolution, SiLU
-///   3     decay, beta; output gate of the CTA's rows
+///   0  q: convolution, SiLU, norm, scale
+///   1  k: convolution, SiLU, norm; then k . q
+///   2  v of the CTA's rows: convolution, SiLU
+///   3  decay, beta; output gate of the CTA's rows
 ///
 /// In a cluster every CTA makes q, k and decay of all tokens; rank 0 leaves their traces.
 namespace k3::cuda {
 
-enum VerifyRole { kVectors = 0, kVectorsToo = 1, kValue = 2, kGates = 3 };
-enum VerifyPart { kQueryPart = 0, kKeyPart = 1, kValuePart = 2 };
+enum VerifyRole { kQuery = 0, kKey = 1, kValue = 2, kGates = 3 };
 
-/// The four channels of q, k or v that a lane convolves, for every kStep-th token. The taps that
-/// the next one brings are on their way while this one is made.
-template <class Traits, int kStep>
+/// The four channels of q, k or v that a lane convolves, token after token of its group. The taps
+/// that the next token brings are on their way while this one is made.
+template <class Traits>
 class VerifyConvolution {
   using Access = typename Traits::Access;
+  static constexpr int kStep = Traits::kTokenGroups;  ///< tokens from one to the next
   static constexpr int kNew = kStep < kKdaConvWidth ? kStep : kKdaConvWidth;  ///< taps of the next
 
  public:
@@ -31,7 +31,10 @@ class VerifyConvolution {
   /// @param channel  in q|k|v
   __device__ VerifyConvolution(const KdaVerifyProblem& p, const VerifyRequest& request, int channel,
                                bool leaves_traces, int t)
-      : channel_(channel), raw_(p.mixed_qkv + request.begin * p.mixed_qkv_stride + channel) {
+      : weights_(
+            load_conv_weights<Access>(p.conv_weight + channel, p.conv_weight_stride,
+                                      p.conv_bias != nullptr ? p.conv_bias + channel : nullptr)),
+        raw_(p.mixed_qkv + request.begin * p.mixed_qkv_stride + channel) {
     const bf16* const window = p.conv_states + request.slot * p.conv_slot_stride + channel;
 #pragma unroll
     for (int tap = 0; tap < kKdaConvWidth; ++tap) {
@@ -43,35 +46,26 @@ class VerifyConvolution {
       scratch_ = p.conv_scratch + request.scratch_row * p.conv_scratch_row_stride + channel;
   }
 
-  /// They are in the L1 from the first token on; registers are scarcer.
-  __device__ ConvWeightQuad load_weights(const KdaVerifyProblem& p) const {
-    return load_conv_weights<Access>(p.conv_weight + channel_, p.conv_weight_stride,
-                                     p.conv_bias != nullptr ? p.conv_bias + channel_ : nullptr);
-  }
-
-  /// Asks for what token t >= kStep brings that the last one had not.
+  /// Asks for what token t >= kStep brings that the group's last one had not.
   __device__ void ask(const KdaVerifyProblem& p, int t) {
 #pragma unroll
     for (int i = 0; i < kNew; ++i)
       next_[i] = Access::load(raw_ + (t - (kNew - 1) + i) * p.mixed_qkv_stride);
   }
 
-  /// Convolution and SiLU.
-  __device__ float4 make(const KdaVerifyProblem& p, const ConvWeightQuad& weights) const {
-    return conv_silu(weights, taps_, p.round_conv);
-  }
-
-  /// Leaves the window of token t.
-  __device__ void store_window(const KdaVerifyProblem& p, int t) const {
-    if (scratch_ == nullptr) return;
-    // Where taps and tokens share their stride, a window's first taps stand there already.
-    const bool all_taps = t == 0 || p.conv_scratch_token_stride != p.conv_scratch_tap_stride;
-    bf16* const to = scratch_ + t * p.conv_scratch_token_stride;
-    if (all_taps) {
-      Access::store(to, taps_.tap[1]);
-      Access::store(to + p.conv_scratch_tap_stride, taps_.tap[2]);
+  /// Convolution and SiLU of token t; leaves its window.
+  __device__ float4 make(const KdaVerifyProblem& p, int t) const {
+    if (scratch_ != nullptr) {
+      // Where taps and tokens share their stride, a window's first taps stand there already.
+      const bool all_taps = t == 0 || p.conv_scratch_token_stride != p.conv_scratch_tap_stride;
+      bf16* const to = scratch_ + t * p.conv_scratch_token_stride;
+      if (all_taps) {
+        Access::store(to, taps_.tap[1]);
+        Access::store(to + p.conv_scratch_tap_stride, taps_.tap[2]);
+      }
+      Access::store(to + 2 * p.conv_scratch_tap_stride, taps_.tap[3]);
     }
-    Access::store(to + 2 * p.conv_scratch_tap_stride, taps_.tap[3]);
+    return conv_silu(weights_, taps_, p.round_conv);
   }
 
   /// To the token that was asked for.
@@ -83,7 +77,7 @@ class VerifyConvolution {
   }
 
  private:
-  int channel_;
+  ConvWeightQuad weights_;
   ConvQuad taps_;
   Bf16Quad next_[kNew];
   const bf16* raw_;          ///< of the request's first token
@@ -97,75 +91,43 @@ __device__ void hand_over(const VerifyTask<Traits>& task, int t) {
   if (task.lane == 0) mbarrier_arrive(&task.shared->token_made[task.stage][t]);
 }
 
-/// A head's ring of k or v, at the lane's quad of token 0; null where there is none.
-__device__ inline bf16* ring_quad(bf16* ring, std::int64_t row_stride, const KdaVerifyProblem& p,
-                                  const VerifyRequest& request, int head, int quad) {
-  if (request.ring_row < 0) return nullptr;
-  return ring + request.ring_row * row_stride + std::int64_t{head} * p.ring_len * kHeadDim +
-         4 * quad;
-}
-
-/// q and k of tokens first, first + 2 groups, ...
-template <class Traits>
-__device__ void make_query_key(const KdaVerifyProblem& p, const VerifyTask<Traits>& task,
-                               const VerifyRequest& request, int first) {
-  using Access = typename Traits::Access;
-  constexpr int kStep = 2 * Traits::kTokenGroups;
-  if (first >= request.length) return;
-  const bool leaves_traces = task.rank == 0;
-  const int channel = task.head * kHeadDim + 4 * task.lane;
-  VerifyConvolution<Traits, kStep> q_conv(p, request, channel, leaves_traces, first);
-  VerifyConvolution<Traits, kStep> k_conv(p, request, channel + p.H * kHeadDim, leaves_traces,
-                                          first);
-  bf16* const ring =
-      leaves_traces ? ring_quad(p.ring_k, p.ring_k_row_stride, p, request, task.head, task.lane)
-                    : nullptr;
-  for (int t = first; t < request.length; t += kStep) {
-    if (t + kStep < request.length) {
-      q_conv.ask(p, t + kStep);
-      k_conv.ask(p, t + kStep);
-    }
-    const float4 q_raw = q_conv.make(p, q_conv.load_weights(p));
-    const float4 k_raw = k_conv.make(p, k_conv.load_weights(p));
-    const float4 q = normalised_query(q_raw, p.scale);
-    const float4 k = normalised_key(k_raw);
-    const float qk = t128_all_lanes<32>(t128_group(k, q));
-    auto& token = task.token(t);
-    token.q.set(task.lane, q);
-    token.k.set(task.lane, k);
-    if (task.lane == 0) token.qk = qk;
-    hand_over(task, t);
-    if (ring != nullptr) Access::store(ring + t * kHeadDim, narrow(k_raw));
-    q_conv.store_window(p, t);
-    k_conv.store_window(p, t);
-    q_conv.advance();
-    k_conv.advance();
-  }
-}
-
-/// v of the CTA's rows of tokens first, first + groups, ...
-template <class Traits>
-__device__ void make_values(const KdaVerifyProblem& p, const VerifyTask<Traits>& task,
-                            const VerifyRequest& request, int first) {
+/// Role q, k or v over the tokens of a request.
+template <class Traits, int kRole>
+__device__ void make_vectors(const KdaVerifyProblem& p, const VerifyTask<Traits>& task,
+                             const VerifyRequest& request, int group) {
   using Access = typename Traits::Access;
   constexpr int kRowQuads = Traits::kRows / 4;
-  constexpr int kStep = Traits::kTokenGroups;
-  if (first >= request.length || task.lane >= kRowQuads) return;
-  const int quad = task.first_row() / 4 + task.lane;
-  VerifyConvolution<Traits, kStep> conv(p, request, (2 * p.H + task.head) * kHeadDim + 4 * quad,
-                                        true, first);
-  const ConvWeightQuad weights = conv.load_weights(p);
-  bf16* const ring = ring_quad(p.ring_v, p.ring_v_row_stride, p, request, task.head, quad);
-  constexpr unsigned kLanes = kRowQuads == 32 ? kFullWarp : (1U << kRowQuads) - 1;
-  for (int t = first; t < request.length; t += kStep) {
-    if (t + kStep < request.length) conv.ask(p, t + kStep);
-    const float4 v = conv.make(p, weights);
-    reinterpret_cast<float4*>(task.v(t))[task.lane] = v;
-    __syncwarp(kLanes);
-    if (task.lane == 0) mbarrier_arrive(&task.shared->token_made[task.stage][t]);
-    if (ring != nullptr) Access::store(ring + t * kHeadDim, narrow(v));
-    conv.store_window(p, t);
-    conv.advance();
+  const bool has_rows = kRole != kValue || task.lane < kRowQuads;
+  const int quad = kRole == kValue ? task.first_row() / 4 + task.lane % kRowQuads : task.lane;
+  const int channel = (kRole * p.H + task.head) * kHeadDim + 4 * quad;
+  const bool leaves_traces = kRole == kValue ? has_rows : task.rank == 0;
+  VerifyConvolution<Traits> convolution(p, request, channel, leaves_traces, group);
+  bf16* ring = nullptr;
+  if (kRole != kQuery && leaves_traces && request.ring_row >= 0)
+    ring = (kRole == kKey ? p.ring_k + request.ring_row * p.ring_k_row_stride
+                          : p.ring_v + request.ring_row * p.ring_v_row_stride) +
+           std::int64_t{task.head} * p.ring_len * kHeadDim + 4 * quad;
+
+  for (int t = group; t < request.length; t += Traits::kTokenGroups) {
+    if (t + Traits::kTokenGroups < request.length) convolution.ask(p, t + Traits::kTokenGroups);
+    const float4 y = convolution.make(p, t);
+    if (ring != nullptr) Access::store(ring + t * kHeadDim, narrow(y));
+    auto& token = task.token(t);
+    if constexpr (kRole == kQuery) {
+      token.q.set(task.lane, normalised_query(y, p.scale));
+      __syncwarp();
+      if (task.lane == 0) mbarrier_arrive(&task.shared->query_made[task.stage][t]);
+    } else if constexpr (kRole == kKey) {
+      const float4 k = normalised_key(y);
+      token.k.set(task.lane, k);
+      mbarrier_wait(&task.shared->query_made[task.stage][t], task.parity);
+      const float qk = t128_all_lanes<32>(t128_group(k, token.q.get(task.lane)));
+      if (task.lane == 0) token.qk = qk;
+    } else if (has_rows) {
+      reinterpret_cast<float4*>(task.v(t))[task.lane] = y;
+    }
+    hand_over(task, t);
+    convolution.advance();
   }
 }
 
@@ -245,20 +207,26 @@ __device__ void make_tokens(const KdaVerifyProblem& p, VerifyTask<Traits> task, 
     // The next grid, or what of it finds room, once the last heads are begun.
     if (task.n + step_n + 1 >= p.N) pdl_launch_dependents();
     if (request.is_live) {
-      if (role == kGates)
-        make_gates(p, task, request, group);
-      else if (role == kValue)
-        make_values(p, task, request, group);
-      else
-        make_query_key(p, task, request, 2 * group + role);
-      __syncwarp();
+      switch (role) {
+        case kQuery:
+          make_vectors<Traits, kQuery>(p, task, request, group);
+          break;
+        case kKey:
+          make_vectors<Traits, kKey>(p, task, request, group);
+          break;
+        case kValue:
+          make_vectors<Traits, kValue>(p, task, request, group);
+          break;
+        default:
+          make_gates(p, task, request, group);
+      }
     }
     // Tokens that the request has not: their barriers go through every phase all the same.
-    const int first = role < kValue ? 2 * group + role : group;
-    const int step = role < kValue ? 2 * Traits::kTokenGroups : Traits::kTokenGroups;
     if (task.lane >= (request.is_live ? request.length : 0) && task.lane < task.max_tokens &&
-        task.lane % step == first)
+        task.lane % Traits::kTokenGroups == group) {
       mbarrier_arrive(&task.shared->token_made[task.stage][task.lane]);
+      if (role == kQuery) mbarrier_arrive(&task.shared->query_made[task.stage][task.lane]);
+    }
   }
 }
 
