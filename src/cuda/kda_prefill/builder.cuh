@@ -84,8 +84,8 @@ __device__ inline std::uint32_t pack_bf16(float2 v) { return pack_bf16(v.x, v.y)
 
 /// A pair of elements of a swizzled tile; `column` is even.
 template <class Tile>
-__device__ std::uint32_t& tile_pair(bf16* tile, int row, int column) {
-  return *reinterpret_cast<std::uint32_t*>(reinterpret_cast<std::byte*>(tile) +
+__device__ std::uint32_t& tile_pair(void* tile, int row, int column) {
+  return *reinterpret_cast<std::uint32_t*>(static_cast<std::byte*>(tile) +
                                            Tile::offset(row, column));
 }
 
@@ -291,9 +291,9 @@ __device__ inline void write_operands(const std::uint32_t (&q)[kThreadRows],
     const float2 decay = exp2_approx(G[i]);
     const float2 key = unpack_bf16(k[i]) * shared.k_scale[row];
     tile_pair<KeyTile>(shared.keys[0], row, task.channel) = pack_bf16(key * decay);
-    tile_pair<KeyTile>(task.factors->k_remaining, row, task.channel) =
+    tile_pair<HalvedTile>(task.factors->k_remaining, row, task.channel) =
         pack_bf16(key * exp2_approx(last - G[i]));
-    tile_pair<KeyTile>(task.factors->q_decayed, row, task.channel) =
+    tile_pair<HalvedTile>(task.factors->q_decayed, row, task.channel) =
         pack_bf16((unpack_bf16(q[i]) * shared.q_scale[row]) * decay);
   }
   if (task.group == 0)
@@ -357,10 +357,9 @@ __device__ inline void multiply_solve(const BuilderTask& task, BuilderShared& sh
         const float x = c[i][n].c[2 * upper];
         const float y = c[i][n].c[2 * upper + 1];
         if (is_w)
-          tile_pair<KeyTile>(shared.keys[1], row, column) = pack_bf16(-x, -y);
+          tile_pair<HalvedTile>(shared.keys[1], row, column) = pack_bf16(-x, -y);
         else
-          tile_pair<ChunkTile>(shared.queries[1] + column / 64 * (kChunk * kHeadDim / 2), row,
-                               column % 64) = pack_bf16(x, y);
+          tile_pair<HalvedTile>(shared.queries[1], row, column) = pack_bf16(x, y);
       }
 }
 

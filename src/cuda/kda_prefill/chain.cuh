@@ -27,15 +27,15 @@ namespace k3::cuda {
 inline constexpr int kChainWarps = 4;
 inline constexpr int kChainThreads = 32 * kChainWarps;
 inline constexpr int kParts = 3;
-inline constexpr int kHalf = kHeadDim / 2;  ///< value channels of a CTA
-inline constexpr int kOutPitch = 24;        ///< of 16 value channels, in elements: no bank conflict
+inline constexpr int kOutPitch = 24;  ///< of 16 value channels, in elements: no bank conflict
 
+/// A CTA has half of the value channels.
 struct ChainStage {
-  bf16 minus_w[kChunk * kHeadDim];
-  bf16 u[kChunk * kHalf];
-  bf16 q_decayed[kChunk * kHeadDim];  ///< with output_matrix as in ChunkFactors
+  bf16 minus_w[2][kHalfTile];
+  bf16 u[kHalfTile];
+  bf16 q_decayed[2][kHalfTile];  ///< with output_matrix as in ChunkFactors
   bf16 output_matrix[kChunk * kChunk];
-  bf16 k_remaining[kChunk * kHeadDim];  ///< with gamma as in ChunkFactors
+  bf16 k_remaining[2][kHalfTile];  ///< with gamma as in ChunkFactors
   float gamma[kHeadDim];
 };
 
@@ -205,12 +205,12 @@ using ChainTokens = FragmentC[kChunk / 8];
 __device__ inline void multiply_state(const ChainState& S, std::uint32_t tile, int lane,
                                       ChainTokens& sums) {
 #pragma unroll
-  for (int k = 0; k < kHeadDim / 16; ++k) {
-    const FragmentA a = as_operand(S[2 * k], S[2 * k + 1]);
+  for (int k = 0; k < kHeadDim; k += 16) {
+    const FragmentA a = as_operand(S[k / 8], S[k / 8 + 1]);
 #pragma unroll
     for (int t = 0; t < kChunk / 16; ++t) {
       std::uint32_t b[4];
-      load_b_of_transpose<kHeadDim>(b, tile, 16 * t, 16 * k, lane);
+      load_b_of_transpose<kHalf>(b, tile + k / kHalf * kHalfTileBytes, 16 * t, k % kHalf, lane);
       multiply_add(sums[2 * t], sums[2 * t + 1], a, b);
     }
   }
@@ -265,10 +265,10 @@ __device__ inline void update_state(const ChainTokens& N, std::uint32_t tile, co
   for (int j = 0; j < kChunk / 16; ++j) {
     const FragmentA a = as_operand(N[2 * j], N[2 * j + 1]);
 #pragma unroll
-    for (int k = 0; k < kHeadDim / 16; ++k) {
+    for (int k = 0; k < kHeadDim; k += 16) {
       std::uint32_t b[4];
-      load_b<kHeadDim>(b, tile, 16 * j, 16 * k, lane);
-      multiply_add(S[2 * k], S[2 * k + 1], a, b);
+      load_b<kHalf>(b, tile + k / kHalf * kHalfTileBytes, 16 * j, k % kHalf, lane);
+      multiply_add(S[k / 8], S[k / 8 + 1], a, b);
     }
   }
 }

@@ -4,6 +4,7 @@
 #include <cub/block/block_scan.cuh>
 
 #include "contract/kda_prefill.h"
+#include "cuda/common/mma.cuh"
 #include "cuda/common/pdl.cuh"
 #include "cuda/kda/sequences.cuh"
 #include "cuda/kda/step.cuh"
@@ -13,6 +14,17 @@
 namespace k3::cuda {
 
 inline constexpr int kChunk = kKdaChunkTokens;
+inline constexpr int kHalf = kHeadDim / 2;
+inline constexpr int kHalfTile = kChunk * kHalf;  ///< elements
+inline constexpr int kHalfTileBytes = kHalfTile * static_cast<int>(sizeof(bf16));
+
+/// [64 tokens x 128 channels], as two tiles of 64 channels each.
+struct HalvedTile {
+  /// Byte offset of an element.
+  __device__ static int offset(int row, int column) {
+    return column / kHalf * kHalfTileBytes + SwizzledTile<kHalf>::offset(row, column % kHalf);
+  }
+};
 
 /// A sequence as the kernels see it.
 struct PrefillSequence {
@@ -22,14 +34,14 @@ struct PrefillSequence {
   int num_chunks = 0;
 };
 
-/// What the chain needs of a chunk and head, made by the builder. Tiles are swizzled as they stand
-/// in shared memory (common/mma.cuh), so that bulk copies bring them.
+/// What the chain needs of a chunk and head, made by the builder. Tiles of 64 columns, swizzled as
+/// they stand in shared memory (common/mma.cuh), so that bulk copies bring them.
 struct alignas(128) ChunkFactors {
-  bf16 minus_w[kChunk * kHeadDim];      ///< -M (k exp(G)), rows are tokens
-  bf16 u[2][kChunk * kHeadDim / 2];     ///< M v, by halves of the value channels
-  bf16 q_decayed[kChunk * kHeadDim];    ///< scale q exp(G)
+  bf16 minus_w[2][kHalfTile];           ///< -M (k exp(G)), rows are tokens
+  bf16 u[2][kHalfTile];                 ///< M v, columns are value channels
+  bf16 q_decayed[2][kHalfTile];         ///< scale q exp(G)
   bf16 output_matrix[kChunk * kChunk];  ///< scale q_i . k_j exp(G_i - G_j) for j <= i, else 0
-  bf16 k_remaining[kChunk * kHeadDim];  ///< k exp(G_last - G)
+  bf16 k_remaining[2][kHalfTile];       ///< k exp(G_last - G)
   float gamma[kHeadDim];                ///< exp(G_last)
 };
 
