@@ -81,6 +81,13 @@ __device__ inline void store_matrices_transposed(const std::uint32_t (&from)[4],
                : "memory");
 }
 
+/// The same, as they stand.
+__device__ inline void store_matrices(const std::uint32_t (&from)[4], std::uint32_t row) {
+  asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(row),
+               "r"(from[0]), "r"(from[1]), "r"(from[2]), "r"(from[3])
+               : "memory");
+}
+
 /// A bf16 matrix in shared memory whose rows are kPieces pieces of 16 bytes. Piece i of row r
 /// stands at i ^ (r % 8): eight rows of one piece lie in different banks.
 template <int kColumns>
@@ -102,6 +109,13 @@ __device__ FragmentA load_a(std::uint32_t base, int row0, int column0, int lane)
   load_matrices(fragment.a,
                 base + SwizzledTile<kColumns>::offset(row0 + lane % 16, column0 + 8 * (lane / 16)));
   return fragment;
+}
+
+template <int kColumns>
+__device__ void store_a(const FragmentA& fragment, std::uint32_t base, int row0, int column0,
+                        int lane) {
+  store_matrices(fragment.a, base + SwizzledTile<kColumns>::offset(row0 + lane % 16,
+                                                                   column0 + 8 * (lane / 16)));
 }
 
 /// Fragments B of a product with the transpose of a tile: columns n0 .. + 15 of B are tile rows,

@@ -62,7 +62,7 @@ class FactorLoader {
  public:
   __device__ FactorLoader(const KdaPrefillProblem& p, const PrefillPlan& plan,
                           const PrefillChainTask& task, PrefillChainShared<kStages>& shared)
-      : factors_(plan.factors + std::int64_t{task.sequence.first_chunk} * p.HV + task.head),
+      : factors_(plan.factors + task.sequence.first_slot * p.HV + task.head),
         step_(p.HV),
         half_(task.half),
         left_(kParts * task.sequence.num_chunks),
@@ -369,7 +369,7 @@ __global__ __launch_bounds__(kChainThreads, kStages == 1 ? 2 : 1) void kda_prefi
   task.half = static_cast<int>(blockIdx.x % 2);
   task.head = static_cast<int>(blockIdx.x / 2 % p.HV);
   task.n = static_cast<int>(blockIdx.x / 2 / p.HV);
-  if (p.packed) task.n = plan.longest[task.n];
+  if (plan.longest != nullptr) task.n = plan.longest[task.n];
   task.sequence = find_sequence(p, plan, task.n);
   run_chain(p, plan, task, shared, static_cast<int>(threadIdx.x) / 32,
             static_cast<int>(threadIdx.x) % 32);

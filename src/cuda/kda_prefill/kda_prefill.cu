@@ -40,11 +40,9 @@ PrefillPlan lay_out(const KdaPrefillProblem& p, WorkspaceParts& parts) {
   const std::int64_t chunks = p.num_chunk_slots();  // at least as many as there are chunks
   PrefillPlan plan;
   plan.factors = parts.take<ChunkFactors>(chunks * p.HV);
-  if (!p.packed) return plan;
-  plan.sequences = parts.take<PrefillSequence>(p.N);
+  if (!p.packed || p.N <= 1) return plan;
+  plan.first_chunk = parts.take<std::int64_t>(p.N);
   plan.longest = parts.take<std::int32_t>(p.N);
-  plan.sequence_of = parts.take<std::int32_t>(chunks);
-  plan.num_chunks = parts.take<std::int32_t>(1);
   return plan;
 }
 
@@ -72,7 +70,7 @@ std::size_t shared_memory_of(Device device) {
 
 const char* kda_prefill_refusal(const KdaPrefillProblem& p, const Target&) {
   constexpr std::int64_t kMaxCtas = std::numeric_limits<std::int32_t>::max();
-  if (p.num_chunk_slots() * p.HV > kMaxCtas) return "more than 2^31 - 1 chunks of heads";
+  if (p.num_chunk_slots() * p.HV >= kMaxCtas) return "more than 2^31 - 1 chunks of heads";
   if (std::int64_t{2} * p.N * p.HV > kMaxCtas) return "more than 2^30 sequences of heads";
   return nullptr;
 }
@@ -89,9 +87,9 @@ void kda_prefill(const KdaPrefillProblem& p, const Target& target) {
   K3_CUDA_CHECK(guard.error());
   WorkspaceParts parts(target.workspace.data);
   const PrefillPlan plan = lay_out(p, parts);
-  if (p.packed) launch_one(kda_prefill_plan_kernel, 1, kPlanThreads, 0, p, plan, target);
-  if (const std::int64_t chunks = p.num_chunk_slots(); chunks > 0)
-    launch_one(kda_prefill_builder_kernel, chunks * p.HV, kBuilderThreads, sizeof(BuilderShared), p,
+  const std::int64_t builders = p.num_chunk_slots() * p.HV + (plan.longest != nullptr ? 1 : 0);
+  if (builders > 0)
+    launch_one(kda_prefill_builder_kernel, builders, kBuilderThreads, sizeof(BuilderShared), p,
                plan, target);
   const std::int64_t tasks = std::int64_t{2} * p.N * p.HV;
   if (tasks <= kMaxAlone && shared_memory_of(target.device) >= sizeof(PrefillChainShared<3>))

@@ -9,8 +9,8 @@
 #include "cuda/kda/sequences.cuh"
 #include "cuda/kda/step.cuh"
 
-/// What the kernels of a prefill leave each other in the workspace, and the first of them: it reads
-/// cu_seqlens and cuts the sequences into chunks.
+/// What the kernels of a prefill leave each other in the workspace, and how sequences lie in it.
+/// Chunks have the slots of `Sequences::num_chunk_slots`, which need no sum over lengths.
 namespace k3::cuda {
 
 inline constexpr int kChunk = kKdaChunkTokens;
@@ -26,11 +26,12 @@ struct HalvedTile {
   }
 };
 
-/// A sequence as the kernels see it.
+/// A sequence as the chain sees it.
 struct PrefillSequence {
   std::int64_t begin = 0;  ///< first token, of its batch row
   std::int64_t length = 0;
-  int first_chunk = 0;  ///< of all chunks, in the order of the sequences
+  std::int64_t first_slot = 0;   ///< of its factors
+  std::int64_t first_chunk = 0;  ///< of all chunks, in the order of the sequences
   int num_chunks = 0;
 };
 
@@ -45,85 +46,78 @@ struct alignas(128) ChunkFactors {
   float gamma[kHeadDim];                ///< exp(G_last)
 };
 
-/// The workspace. Without cu_seqlens sequences and chunks are a matter of arithmetic.
+/// The workspace. The two lists are there where cu_seqlens cuts more than one sequence.
 struct PrefillPlan {
-  ChunkFactors* factors = nullptr;       ///< [chunks, HV]
-  PrefillSequence* sequences = nullptr;  ///< [N]
-  std::int32_t* longest = nullptr;       ///< [N], sequences, the longest first
-  std::int32_t* sequence_of = nullptr;   ///< [chunks]
-  std::int32_t* num_chunks = nullptr;    ///< [1]
+  ChunkFactors* factors = nullptr;      ///< [chunk slots, HV]
+  std::int64_t* first_chunk = nullptr;  ///< [N], chunks of all sequences before
+  std::int32_t* longest = nullptr;      ///< [N], sequences, the longest first
 };
 
-/// Up to so many sequences are sorted by length.
-inline constexpr int kMaxSorted = 512;
-inline constexpr int kPlanThreads = 1024;
+__device__ inline std::int64_t chunks_of(std::int64_t length) {
+  return (length + kChunk - 1) / kChunk;
+}
+
+/// Packed only: never negative, whatever stands in memory.
+__device__ inline std::int64_t sequence_length(const KdaPrefillProblem& p, int n) {
+  const std::int64_t length = sequence_begin(p, n + 1) - sequence_begin(p, n);
+  return length > 0 ? length : 0;
+}
 
 __device__ inline PrefillSequence find_sequence(const KdaPrefillProblem& p, const PrefillPlan& plan,
                                                 int n) {
-  if (p.packed) return plan.sequences[n];
-  const int chunks = static_cast<int>((p.T + kChunk - 1) / kChunk);
-  return {0, p.T, n * chunks, chunks};
+  PrefillSequence s;
+  s.length = p.packed ? sequence_length(p, n) : p.T;
+  const std::int64_t chunks = chunks_of(s.length);
+  s.num_chunks = static_cast<int>(chunks);
+  if (p.packed) {
+    s.begin = sequence_begin(p, n);
+    s.first_slot = s.begin / kChunk + n;
+    s.first_chunk = plan.first_chunk != nullptr ? plan.first_chunk[n] : 0;
+  } else {
+    s.first_slot = s.first_chunk = n * chunks;
+  }
+  return s;
 }
 
-/// One CTA. Boundaries are clamped to [0, T] and never go back, whatever stands in memory, so that
-/// chunks and tokens stay within their bounds.
-__global__ __launch_bounds__(kPlanThreads) void kda_prefill_plan_kernel(
-    const __grid_constant__ KdaPrefillProblem p, const __grid_constant__ PrefillPlan plan) {
-  using MaxScan = cub::BlockScan<std::int64_t, kPlanThreads>;
-  using SumScan = cub::BlockScan<int, kPlanThreads>;
-  __shared__ union {
-    typename MaxScan::TempStorage max;
-    typename SumScan::TempStorage sum;
-    int counts[kMaxSorted];
-  } shared;
+/// Up to so many sequences are sorted by length.
+inline constexpr int kMaxSorted = 1024;
+
+template <int kThreads>
+struct OrderShared {
+  using Scan = cub::BlockScan<std::int64_t, kThreads>;
+  typename Scan::TempStorage scan;
+  std::int64_t chunks[kMaxSorted];
+};
+
+/// Makes the lists of the plan; one CTA.
+template <int kThreads>
+__device__ void order_sequences(const KdaPrefillProblem& p, const PrefillPlan& plan,
+                                OrderShared<kThreads>& shared) {
   const int thread = static_cast<int>(threadIdx.x);
-  const auto later = [](std::int64_t a, std::int64_t b) { return a > b ? a : b; };
-  pdl_wait();
-  pdl_launch_dependents();
-
-  std::int64_t reached = sequence_begin(p, 0);
-  int chunks = 0;
-  for (int n0 = 0; n0 < p.N; n0 += kPlanThreads) {
+  std::int64_t before = 0;
+  for (int n0 = 0; n0 < p.N; n0 += kThreads) {
     const int n = n0 + thread;
-    const bool exists = n < p.N;
-    const std::int64_t raw_begin = exists ? sequence_begin(p, n) : 0;
-    const std::int64_t raw_end = exists ? sequence_begin(p, n + 1) : 0;
-    std::int64_t begin = 0;
-    std::int64_t furthest = 0;
-    MaxScan(shared.max).InclusiveScan(raw_begin, begin, later, furthest);
+    const std::int64_t chunks = n < p.N ? chunks_of(sequence_length(p, n)) : 0;
+    std::int64_t first = 0;
+    std::int64_t total = 0;
+    typename OrderShared<kThreads>::Scan(shared.scan).ExclusiveSum(chunks, first, total);
+    if (n < p.N) {
+      plan.first_chunk[n] = before + first;
+      if (n < kMaxSorted) shared.chunks[n] = chunks;
+    }
+    before += total;
     __syncthreads();
-    begin = later(begin, reached);
-    const std::int64_t length = exists ? later(raw_end - begin, 0) : 0;
-    reached = later(reached, furthest);
-    const int count = static_cast<int>((length + kChunk - 1) / kChunk);
-    int first = 0;
-    int total = 0;
-    SumScan(shared.sum).ExclusiveSum(count, first, total);
-    __syncthreads();
-    if (exists) plan.sequences[n] = {begin, length, chunks + first, count};
-    chunks += total;
   }
-  if (thread == 0) *plan.num_chunks = chunks;
-  __syncthreads();
-
-  for (int n = thread / 32; n < p.N; n += kPlanThreads / 32) {
-    const PrefillSequence sequence = plan.sequences[n];
-    for (int c = thread % 32; c < sequence.num_chunks; c += 32)
-      plan.sequence_of[sequence.first_chunk + c] = n;
+  for (int n = thread; n < p.N; n += kThreads) {
+    int rank = n;
+    if (p.N <= kMaxSorted) {
+      rank = 0;
+      for (int other = 0; other < p.N; ++other)
+        rank += shared.chunks[other] > shared.chunks[n] ||
+                (shared.chunks[other] == shared.chunks[n] && other < n);
+    }
+    plan.longest[rank] = n;
   }
-
-  if (p.N > kMaxSorted) {
-    for (int n = thread; n < p.N; n += kPlanThreads) plan.longest[n] = n;
-    return;
-  }
-  if (thread < p.N) shared.counts[thread] = plan.sequences[thread].num_chunks;
-  __syncthreads();
-  if (thread >= p.N) return;
-  int rank = 0;
-  for (int n = 0; n < p.N; ++n)
-    rank += shared.counts[n] > shared.counts[thread] ||
-            (shared.counts[n] == shared.counts[thread] && n < thread);
-  plan.longest[rank] = thread;
 }
 
 }  // namespace k3::cuda

@@ -1,0 +1,187 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "cuda/common/mma.cuh"
+#include "cuda/kda_prefill/inverse.cuh"
+#include "cuda/kda_prefill/plan.cuh"
+
+/// How the builder's CTA of eight warps sees the tokens of its chunk: warp w has block w / 2, rows
+/// 16 (w / 2) .. + 15, and a lane two neighbouring channels, 64 (w % 2) + 2 lane, + 1.
+namespace k3::cuda {
+
+inline constexpr int kBuilderThreads = 256;
+inline constexpr int kBlock = 16;  ///< rows
+inline constexpr int kBlocks = kChunk / kBlock;
+
+/// Log2 decay of one step below which nothing is left of a state: also for -inf, whose differences
+/// would be no numbers.
+inline constexpr float kMinLog2Decay = -160.0F;
+inline constexpr float kLog2E = 1.4426950408889634F;
+
+using FullTile = HalvedTile;
+using ChunkTile = SwizzledTile<kChunk>;
+
+/// Column operands of block j for the rows of block i >= j stand in tile i (i + 1) / 2 + j.
+inline constexpr int kColumnTiles = kBlocks * (kBlocks + 1) / 2;
+using ColumnTile = SwizzledTile<kHeadDim>;
+
+struct BuilderShared {
+  bf16 keys[kChunk * kHeadDim];     ///< row operands of L; then v; then U
+  bf16 queries[kChunk * kHeadDim];  ///< row operands of the output matrix; then M in two parts
+  bf16 columns[kColumnTiles][kBlock * kHeadDim];
+  bf16 k_decayed[kChunk * kHeadDim];  ///< k exp(G); then -W
+  LowerMatrix lower;                  ///< L, then (I + L)^-1
+  float totals[kBlocks][kHeadDim];    ///< decay of a block
+  float middles[kBlocks][kHeadDim];   ///< decay of its rows up to the reference row
+  float sums[2][kChunk][2];           ///< q.q, k.k over either half of the channels
+  float beta[kChunk];
+};
+
+/// A CTA's chunk of one value head.
+struct BuilderTask {
+  int lane = static_cast<int>(threadIdx.x) % 32;
+  int warp = static_cast<int>(threadIdx.x) / 32;
+  int block = warp / 2;                      ///< of the thread
+  int first_row = kBlock * block;            ///< of the thread
+  int channel = 64 * (warp % 2) + 2 * lane;  ///< first of the thread's two
+  int head = 0;
+  int key_head = 0;
+  std::int64_t batch = 0;
+  std::int64_t token = 0;  ///< first
+  int rows = 0;            ///< of the chunk, 1 to 64
+  ChunkFactors* factors = nullptr;
+};
+
+__device__ inline float exp2_approx(float x) {
+  float y;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+}
+__device__ inline float2 exp2_approx(float2 x) { return {exp2_approx(x.x), exp2_approx(x.y)}; }
+__device__ inline float2 operator*(float2 a, float2 b) { return {a.x * b.x, a.y * b.y}; }
+__device__ inline float2 operator*(float2 a, float b) { return {a.x * b, a.y * b}; }
+__device__ inline float2 operator+(float2 a, float2 b) { return {a.x + b.x, a.y + b.y}; }
+__device__ inline float2 operator-(float2 a, float2 b) { return {a.x - b.x, a.y - b.y}; }
+__device__ inline std::uint32_t pack_bf16(float2 v) { return pack_bf16(v.x, v.y); }
+
+/// A pair of elements of a swizzled tile; `column` is even.
+template <class Tile>
+__device__ std::uint32_t& tile_pair(void* tile, int row, int column) {
+  return *reinterpret_cast<std::uint32_t*>(static_cast<std::byte*>(tile) +
+                                           Tile::offset(row, column));
+}
+
+/// The thread's 16 pairs of a [tokens, heads, 128] tensor; zero past the chunk's rows.
+__device__ inline void load_pairs(const bf16* from, const TokenStrides& strides,
+                                  const BuilderTask& task, int head, std::uint32_t (&to)[kBlock]) {
+  const bf16* const first = from + task.batch * strides.batch +
+                            (task.token + task.first_row) * strides.token + head * strides.head +
+                            task.channel;
+#pragma unroll
+  for (int i = 0; i < kBlock; ++i)
+    to[i] = task.first_row + i < task.rows
+                ? *reinterpret_cast<const std::uint32_t*>(first + i * strides.token)
+                : 0U;
+}
+
+/// The thread's raw gates, or log decays; zero past the chunk's rows.
+__device__ inline void load_gates(const KdaPrefillProblem& p, const BuilderTask& task,
+                                  float2 (&g)[kBlock]) {
+  if (p.g_dtype == DType::kBF16) {
+    std::uint32_t pairs[kBlock];
+    load_pairs(static_cast<const bf16*>(p.g), p.g_strides, task, task.head, pairs);
+#pragma unroll
+    for (int i = 0; i < kBlock; ++i) g[i] = unpack_bf16(pairs[i]);
+    return;
+  }
+  const float* const first = static_cast<const float*>(p.g) + task.batch * p.g_strides.batch +
+                             (task.token + task.first_row) * p.g_strides.token +
+                             task.head * p.g_strides.head + task.channel;
+#pragma unroll
+  for (int i = 0; i < kBlock; ++i)
+    g[i] = task.first_row + i < task.rows
+               ? *reinterpret_cast<const float2*>(first + i * p.g_strides.token)
+               : float2{0.0F, 0.0F};
+}
+
+/// Raw gates become log2 decays of the steps, at least kMinLog2Decay; none past the chunk's rows.
+__device__ inline void activate_gates(const KdaPrefillProblem& p, const BuilderTask& task,
+                                      float2 (&g)[kBlock]) {
+  const auto bounded = [](float x) {
+    float y;  // a NaN stays
+    asm("max.NaN.f32 %0, %1, %2;" : "=f"(y) : "f"(x), "f"(kMinLog2Decay));
+    return y;
+  };
+  const auto apply = [&](const auto& log2_decay) {
+#pragma unroll
+    for (int i = 0; i < kBlock; ++i)
+      g[i] = task.first_row + i < task.rows
+                 ? float2{bounded(log2_decay(g[i].x, 0)), bounded(log2_decay(g[i].y, 1))}
+                 : float2{0.0F, 0.0F};
+  };
+  if (!p.gate_in_kernel) {
+    apply([](float x, int) { return kLog2E * x; });
+    return;
+  }
+  const float a = gate_scale(p.A_log, task.head);
+  float bias[2] = {};
+  if (p.dt_bias != nullptr) {
+    const float* const at = p.dt_bias + task.head * kHeadDim + task.channel;
+    bias[0] = at[0];
+    bias[1] = at[1];
+  }
+  if (p.has_lower_bound) {
+    // lower_bound sigmoid(a (x + bias)), both exponentials to base 2
+    const float slope = -kLog2E * a;
+    const float bound = kLog2E * p.lower_bound;
+    apply([&](float x, int c) {
+      float y;
+      asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(1.0F + exp2_approx(slope * (x + bias[c]))));
+      return bound * y;
+    });
+  } else {
+    apply([&](float x, int c) { return -a * kLog2E * softplus(x + bias[c]); });
+  }
+}
+
+__device__ inline float load_beta(const KdaPrefillProblem& p, const BuilderTask& task, int row) {
+  if (row >= task.rows) return 0.0F;
+  const std::int64_t at = task.batch * p.beta_strides.batch +
+                          (task.token + row) * p.beta_strides.token +
+                          task.head * p.beta_strides.head;
+  const float raw = p.beta_dtype == DType::kF32 ? static_cast<const float*>(p.beta)[at]
+                                                : widen(static_cast<const bf16*>(p.beta)[at]);
+  if (!p.beta_sigmoid) return raw;
+  return sigmoid(raw) * (p.allow_neg_eigval ? 2.0F : 1.0F);
+}
+
+/// Scales of the block's rows: lane i has those of row i % 16.
+struct RowScales {
+  float q = 0.0F;  ///< scale / |q|
+  float k = 0.0F;  ///< 1 / |k|
+};
+
+__device__ inline RowScales row_scales(const KdaPrefillProblem& p, const BuilderTask& task,
+                                       const BuilderShared& shared) {
+  if (!p.qk_l2norm) return {p.scale, 1.0F};
+  const int row = task.first_row + task.lane % kBlock;
+  const auto inverse_norm_of = [&](int which) {
+    return rsqrtf(shared.sums[which][row][0] + shared.sums[which][row][1] + kKdaL2Eps);
+  };
+  return {p.scale * inverse_norm_of(0), inverse_norm_of(1)};
+}
+
+/// Half of the sums over channels of x y: lane i has that of row i % 16 of its block.
+__device__ inline float sum_of_rows(const std::uint32_t (&x)[kBlock],
+                                    const std::uint32_t (&y)[kBlock], int lane) {
+  float products[kBlock];
+#pragma unroll
+  for (int i = 0; i < kBlock; ++i) {
+    const float2 a = unpack_bf16(x[i]);
+    const float2 b = unpack_bf16(y[i]);
+    products[i] = fmaf(a.y, b.y, a.x * b.x);
+  }
+  return t128_scatter<32>(products, static_cast<unsigned>(lane));
+}
+
+}  // namespace k3::cuda
