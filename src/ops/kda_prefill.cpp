@@ -15,11 +15,19 @@ namespace {
 constexpr Kernel<KdaPrefillProblem> kKernels[] = {
 #if K3_WITH_CUDA
     {.backend = Backend::kCuda,
+     .variant = "wgmma",
+     .conditions = "at most 2^31 - 1 chunks of 64 tokens times heads",
+     .refusal = cuda::kda_prefill_refusal,
+     .workspace_size = cuda::kda_prefill_workspace_size,
+     .run = cuda::kda_prefill_wgmma,
+     .verified_on = "",
+     .only_archs = "sm_90a"},
+    {.backend = Backend::kCuda,
      .variant = "mma_sync",
      .conditions = "at most 2^31 - 1 chunks of 64 tokens times heads",
      .refusal = cuda::kda_prefill_refusal,
      .workspace_size = cuda::kda_prefill_workspace_size,
-     .run = cuda::kda_prefill,
+     .run = cuda::kda_prefill_mma_sync,
      .verified_on = ""},
 #endif
     {.backend = Backend::kCpu,

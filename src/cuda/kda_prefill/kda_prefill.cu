@@ -7,14 +7,15 @@
 #include "cuda/common/error.h"
 #include "cuda/common/launch.h"
 #include "cuda/kda_prefill/builder.cuh"
-#include "cuda/kda_prefill/chain.cuh"
+#include "cuda/kda_prefill/chain_mma_sync.cuh"
+#include "cuda/kda_prefill/chain_wgmma.cuh"
 #include "cuda/kda_prefill/plan.cuh"
 
 namespace k3::cuda {
 namespace {
 
-/// Up to so many CTAs of the chain one has an SM for itself, and stages to be ahead of itself.
-constexpr std::int64_t kMaxAlone = 132;
+/// SMs of an H200. Up to so many CTAs of the chain have one each.
+constexpr std::int64_t kManyCtas = 132;
 
 /// Parts of the workspace, one behind the other.
 class WorkspaceParts {
@@ -66,6 +67,54 @@ std::size_t shared_memory_of(Device device) {
   return static_cast<std::size_t>(bytes);
 }
 
+void launch_factors(const KdaPrefillProblem& p, const PrefillPlan& plan, const Target& target) {
+  const std::int64_t ctas = p.num_chunk_slots() * p.HV + (plan.longest != nullptr ? 1 : 0);
+  if (ctas > 0)
+    launch_one(kda_prefill_builder_kernel, ctas, kBuilderThreads, sizeof(BuilderShared), p, plan,
+               target);
+}
+
+template <int kStages>
+void launch_mma_sync(const KdaPrefillProblem& p, const PrefillPlan& plan, const Target& target) {
+  launch_one(kda_prefill_chain_kernel<kStages>, std::int64_t{2} * p.N * p.HV, kChainThreads,
+             sizeof(PrefillChainShared<kStages>), p, plan, target);
+}
+
+/// A CTA that has an SM for itself has stages to be ahead of itself.
+void launch_mma_sync_chain(const KdaPrefillProblem& p, const PrefillPlan& plan,
+                           const Target& target) {
+  if (std::int64_t{2} * p.N * p.HV <= kManyCtas &&
+      shared_memory_of(target.device) >= sizeof(PrefillChainShared<3>))
+    launch_mma_sync<3>(p, plan, target);
+  else
+    launch_mma_sync<1>(p, plan, target);
+}
+
+template <int kGroups>
+void launch_wgmma(const KdaPrefillProblem& p, const PrefillPlan& plan, const Target& target) {
+  launch_one(kda_prefill_wgmma_chain_kernel<kGroups>, std::int64_t{2} / kGroups * p.N * p.HV,
+             kWgmmaThreads<kGroups>, sizeof(WgmmaChainShared<kGroups>), p, plan, target);
+}
+
+/// Both halves of a head in one CTA share its factors, but also its tensor cores.
+void launch_wgmma_chain(const KdaPrefillProblem& p, const PrefillPlan& plan, const Target& target) {
+  if (std::int64_t{2} * p.N * p.HV <= kManyCtas)
+    launch_wgmma<1>(p, plan, target);
+  else
+    launch_wgmma<2>(p, plan, target);
+}
+
+template <class Chain>
+void run_prefill(const KdaPrefillProblem& p, const Target& target, const Chain& launch_chain) {
+  if (p.N == 0 || p.writes_nothing()) return;
+  const DeviceGuard guard(target.device.index);
+  K3_CUDA_CHECK(guard.error());
+  WorkspaceParts parts(target.workspace.data);
+  const PrefillPlan plan = lay_out(p, parts);
+  launch_factors(p, plan, target);
+  launch_chain(p, plan, target);
+}
+
 }  // namespace
 
 const char* kda_prefill_refusal(const KdaPrefillProblem& p, const Target&) {
@@ -81,23 +130,12 @@ std::size_t kda_prefill_workspace_size(const KdaPrefillProblem& problem, const T
   return parts.used();
 }
 
-void kda_prefill(const KdaPrefillProblem& p, const Target& target) {
-  if (p.N == 0 || p.writes_nothing()) return;
-  const DeviceGuard guard(target.device.index);
-  K3_CUDA_CHECK(guard.error());
-  WorkspaceParts parts(target.workspace.data);
-  const PrefillPlan plan = lay_out(p, parts);
-  const std::int64_t builders = p.num_chunk_slots() * p.HV + (plan.longest != nullptr ? 1 : 0);
-  if (builders > 0)
-    launch_one(kda_prefill_builder_kernel, builders, kBuilderThreads, sizeof(BuilderShared), p,
-               plan, target);
-  const std::int64_t tasks = std::int64_t{2} * p.N * p.HV;
-  if (tasks <= kMaxAlone && shared_memory_of(target.device) >= sizeof(PrefillChainShared<3>))
-    launch_one(kda_prefill_chain_kernel<3>, tasks, kChainThreads, sizeof(PrefillChainShared<3>), p,
-               plan, target);
-  else
-    launch_one(kda_prefill_chain_kernel<1>, tasks, kChainThreads, sizeof(PrefillChainShared<1>), p,
-               plan, target);
+void kda_prefill_wgmma(const KdaPrefillProblem& p, const Target& target) {
+  run_prefill(p, target, launch_wgmma_chain);
+}
+
+void kda_prefill_mma_sync(const KdaPrefillProblem& p, const Target& target) {
+  run_prefill(p, target, launch_mma_sync_chain);
 }
 
 }  // namespace k3::cuda
