@@ -102,36 +102,50 @@ struct SwizzledTile {
   }
 };
 
-/// Fragment A of rows row0 .. + 15, columns column0 .. + 15 of a tile at `base`.
+/// Where a lane reads from a tile at `base`, a multiple of the row's bytes, the matrices of rows 0
+/// to 15 and columns 0 to 15 that lie side by side ...
 template <int kColumns>
-__device__ FragmentA load_a(std::uint32_t base, int row0, int column0, int lane) {
+__device__ std::uint32_t lane_of_rows(std::uint32_t base, int lane) {
+  return base + SwizzledTile<kColumns>::offset(lane % 16, 8 * (lane / 16));
+}
+/// ... and one above the other.
+template <int kColumns>
+__device__ std::uint32_t lane_of_columns(std::uint32_t base, int lane) {
+  return base + SwizzledTile<kColumns>::offset(lane % 8 + 8 * (lane / 16), 8 * (lane / 8 % 2));
+}
+/// From there to those of rows row0 .. + 15, columns column0 .. + 15; both multiples of 16.
+template <int kColumns>
+__device__ std::uint32_t move_lane(std::uint32_t lane_address, int row0, int column0) {
+  return (lane_address ^ static_cast<std::uint32_t>(2 * column0)) +
+         static_cast<std::uint32_t>(row0 * SwizzledTile<kColumns>::kRowBytes);
+}
+
+/// Fragment A of a tile's rows row0 .. + 15, columns column0 .. + 15; `lane` of lane_of_rows.
+template <int kColumns>
+__device__ FragmentA load_a(std::uint32_t lane, int row0, int column0) {
   FragmentA fragment;
-  load_matrices(fragment.a,
-                base + SwizzledTile<kColumns>::offset(row0 + lane % 16, column0 + 8 * (lane / 16)));
+  load_matrices(fragment.a, move_lane<kColumns>(lane, row0, column0));
   return fragment;
 }
 
 template <int kColumns>
-__device__ void store_a(const FragmentA& fragment, std::uint32_t base, int row0, int column0,
-                        int lane) {
-  store_matrices(fragment.a, base + SwizzledTile<kColumns>::offset(row0 + lane % 16,
-                                                                   column0 + 8 * (lane / 16)));
+__device__ void store_a(const FragmentA& fragment, std::uint32_t lane, int row0, int column0) {
+  store_matrices(fragment.a, move_lane<kColumns>(lane, row0, column0));
 }
 
 /// Fragments B of a product with the transpose of a tile: columns n0 .. + 15 of B are tile rows,
 /// its rows k0 .. + 15 tile columns. b[0], b[1] for columns n0 .. + 7, b[2], b[3] for the others.
+/// `lane` of lane_of_columns.
 template <int kColumns>
-__device__ void load_b_of_transpose(std::uint32_t (&b)[4], std::uint32_t base, int n0, int k0,
-                                    int lane) {
-  load_matrices(b, base + SwizzledTile<kColumns>::offset(n0 + lane % 8 + 8 * (lane / 16),
-                                                         k0 + 8 * (lane / 8 % 2)));
+__device__ void load_b_of_transpose(std::uint32_t (&b)[4], std::uint32_t lane, int n0, int k0) {
+  load_matrices(b, move_lane<kColumns>(lane, n0, k0));
 }
 
-/// Fragments B of a product with a tile as it stands: rows k0 .. + 15, columns n0 .. + 15.
+/// Fragments B of a product with a tile as it stands: rows k0 .. + 15, columns n0 .. + 15. `lane`
+/// of lane_of_rows.
 template <int kColumns>
-__device__ void load_b(std::uint32_t (&b)[4], std::uint32_t base, int k0, int n0, int lane) {
-  load_matrices_transposed(
-      b, base + SwizzledTile<kColumns>::offset(k0 + lane % 16, n0 + 8 * (lane / 16)));
+__device__ void load_b(std::uint32_t (&b)[4], std::uint32_t lane, int k0, int n0) {
+  load_matrices_transposed(b, move_lane<kColumns>(lane, k0, n0));
 }
 
 }  // namespace k3::cuda

@@ -59,8 +59,8 @@ __device__ float4 map(float4 v, const Fn& fn) {
   return {fn(v.x), fn(v.y), fn(v.z), fn(v.w)};
 }
 
-/// How memory is accessed. Stores go through intrinsics even without a hint: the compiler is free
-/// to split an assignment of a float4 into four stores, and does.
+/// How global memory is accessed. Stores go through intrinsics even without a hint: the compiler is
+/// free to split an assignment of a float4 into four stores, and does.
 /// @tparam kVector     one access a quad (needs its alignment); else one an element
 /// @tparam kStreaming  the line is not used again soon: evict it first
 template <bool kVector_, bool kStreaming_ = false>
@@ -105,6 +105,21 @@ struct QuadAccess {
       to[2].bits = static_cast<std::uint16_t>(v.y),
       to[3].bits = static_cast<std::uint16_t>(v.y >> 16);
     }
+  }
+};
+
+/// Quads in shared memory; the intrinsics of QuadAccess mean global memory.
+struct SharedQuadAccess {
+  __device__ static float4 load(const float* from) {
+    return *reinterpret_cast<const float4*>(from);
+  }
+  __device__ static Bf16Quad load(const bf16* from) {
+    const uint2 raw = *reinterpret_cast<const uint2*>(from);
+    return {raw.x, raw.y};
+  }
+  __device__ static void store(float* to, float4 v) { *reinterpret_cast<float4*>(to) = v; }
+  __device__ static void store(bf16* to, Bf16Quad v) {
+    *reinterpret_cast<uint2*>(to) = uint2{v.x, v.y};
   }
 };
 

@@ -19,7 +19,7 @@ __device__ inline std::int64_t sequence_begin(const Sequences& s, int n) {
 }
 
 /// The numbering of `chunk_of_slot`. Wrong boundaries give slots that are empty or stand where
-/// others do, never a token outside [0, T).
+/// others do, never a token outside [0, T). A grid has fewer than 2^31 slots.
 __device__ inline Chunk device_chunk_of_slot(const Sequences& s, std::int64_t slot) {
   constexpr std::int64_t kC = kKdaChunkTokens;
   Chunk chunk;
@@ -40,9 +40,9 @@ __device__ inline Chunk device_chunk_of_slot(const Sequences& s, std::int64_t sl
     end = sequence_begin(s, n + 1);
     index = slot - (begin / kC + n);
   } else {
-    const std::int64_t chunks = (s.T + kC - 1) / kC;
-    chunk.batch = slot / chunks;
-    index = slot % chunks;
+    const auto chunks = static_cast<std::uint32_t>((s.T + kC - 1) / kC);
+    chunk.batch = static_cast<std::uint32_t>(slot) / chunks;
+    index = static_cast<std::uint32_t>(slot) % chunks;
   }
   chunk.token = begin + index * kC;
   const std::int64_t rest = end - chunk.token;

@@ -74,8 +74,8 @@ __device__ inline void write_operands(const std::uint32_t (&q)[kBlock],
 #pragma unroll
   for (int i = 0; i < kBlock; ++i) {
     const int row = task.first_row + i;
-    const float2 query = unpack_bf16(q[i]) * __shfl_sync(kFullWarp, scales.q, i);
-    const float2 key = unpack_bf16(k[i]) * __shfl_sync(kFullWarp, scales.k, i);
+    const float2 query = unpack_bf16(q[i]) * __shfl_sync(kFullWarp, scales.q, 2 * i);
+    const float2 key = unpack_bf16(k[i]) * __shfl_sync(kFullWarp, scales.k, 2 * i);
     const float2 since = exp2_approx(G[i] - G[kReferenceRow]);
     const float2 until = exp2_approx(G[kReferenceRow] - G[i]);
     const float2 row_key = key * since;
@@ -99,38 +99,41 @@ __device__ inline void write_operands(const std::uint32_t (&q)[kBlock],
   }
 }
 
+/// A block of 16 x 16 of L or of the output matrix, by its place.
+struct BlockPlace {
+  int i;
+  int j;
+  __device__ int tile() const { return i * (i + 1) / 2 + j; }
+};
+
+/// The blocks of warp w % 4: ten among four warps, two of them twice.
+__device__ inline BlockPlace block_of(int warp, int n) {
+  switch (warp % 4) {
+    case 0:
+      return {3, n};
+    case 1:
+      return {2, n};
+    case 2:
+      return {1, n % 2};
+    default:
+      return {n % 2 == 0 ? 3 : 0, n % 2 == 0 ? 3 : 0};
+  }
+}
+
 /// Two products of 16 x 8, side by side.
 struct BlockSums {
   FragmentC half[2];
 };
 
-/// Rows of block `block` times the column operands of kN tiles from `tile` on.
-template <int kN>
-__device__ void multiply_blocks(std::uint32_t rows, int block, std::uint32_t tile, int lane,
-                                BlockSums (&sums)[kN]) {
-#pragma unroll
-  for (int d = 0; d < kHeadDim; d += 16) {
-    const FragmentA a =
-        load_a<kHalf>(rows + d / kHalf * kHalfTileBytes, kBlock * block, d % kHalf, lane);
-#pragma unroll
-    for (int n = 0; n < kN; ++n) {
-      std::uint32_t b[4];
-      load_b_of_transpose<kHeadDim>(
-          b, tile + n * static_cast<int>(sizeof(BuilderShared::columns[0])), 0, d, lane);
-      multiply_add(sums[n].half[0], sums[n].half[1], a, b);
-    }
-  }
-}
-
-/// Block (i, j) of L or of the output matrix goes where it belongs.
-__device__ inline void store_block(const BlockSums& sums, int i, int j, bool is_lower,
+/// Block of L or of the output matrix goes where it belongs.
+__device__ inline void store_block(const BlockSums& sums, BlockPlace place, bool is_lower,
                                    const BuilderTask& task, BuilderShared& shared) {
 #pragma unroll
   for (int half = 0; half < 2; ++half)
 #pragma unroll
     for (int upper = 0; upper < 2; ++upper) {
-      const int row = kBlock * i + task.lane / 4 + 8 * upper;
-      const int column = kBlock * j + 8 * half + 2 * (task.lane % 4);
+      const int row = kBlock * place.i + task.lane / 4 + 8 * upper;
+      const int column = kBlock * place.j + 8 * half + 2 * (task.lane % 4);
       const float x = sums.half[half].c[2 * upper];
       const float y = sums.half[half].c[2 * upper + 1];
       if (is_lower) {
@@ -141,20 +144,6 @@ __device__ inline void store_block(const BlockSums& sums, int i, int j, bool is_
             pack_bf16(column <= row ? x : 0.0F, column + 1 <= row ? y : 0.0F);
       }
     }
-}
-
-/// Blocks (block, first_column) .. of a matrix.
-template <int kN>
-__device__ void make_blocks(int block, int first_column, const BuilderTask& task,
-                            BuilderShared& shared) {
-  const bool is_lower = task.warp < 4;
-  BlockSums sums[kN];
-  multiply_blocks(shared_address(is_lower ? shared.keys : shared.queries), block,
-                  shared_address(shared.columns[block * (block + 1) / 2 + first_column]), task.lane,
-                  sums);
-#pragma unroll
-  for (int n = 0; n < kN; ++n)
-    store_block(sums[n], block, first_column + n, is_lower, task, shared);
 }
 
 /// Zeros to the blocks of the output matrix above the diagonal.
@@ -169,22 +158,35 @@ __device__ inline void clear_upper_blocks(const BuilderTask& task) {
   }
 }
 
-/// Step 3: four warps have L, four the output matrix, two or three blocks each.
+/// Step 3: four warps have L, four the output matrix, three blocks each.
 __device__ inline void make_matrices(const BuilderTask& task, BuilderShared& shared) {
-  switch (task.warp % 4) {
-    case 0:
-      make_blocks<3>(3, 0, task, shared);
-      break;
-    case 1:
-      make_blocks<3>(2, 0, task, shared);
-      break;
-    case 2:
-      make_blocks<2>(1, 0, task, shared);
-      break;
-    default:
-      make_blocks<1>(3, 3, task, shared);
-      make_blocks<1>(0, 0, task, shared);
+  constexpr int kEach = 3;
+  const bool is_lower = task.warp < 4;
+  const std::uint32_t rows =
+      lane_of_rows<kHalf>(shared_address(is_lower ? shared.keys : shared.queries), task.lane);
+  const std::uint32_t columns =
+      lane_of_columns<kHeadDim>(shared_address(shared.columns), task.lane);
+  BlockPlace place[kEach];
+  std::uint32_t row[kEach];
+  std::uint32_t column[kEach];
+#pragma unroll
+  for (int n = 0; n < kEach; ++n) {
+    place[n] = block_of(task.warp, n);
+    row[n] = rows + kBlock * place[n].i * SwizzledTile<kHalf>::kRowBytes;
+    column[n] = columns + place[n].tile() * static_cast<int>(sizeof(shared.columns[0]));
   }
+  BlockSums sums[kEach];
+#pragma unroll
+  for (int d = 0; d < kHeadDim; d += 16)
+#pragma unroll
+    for (int n = 0; n < kEach; ++n) {
+      std::uint32_t b[4];
+      load_b_of_transpose<kHeadDim>(b, column[n], 0, d);
+      multiply_add(sums[n].half[0], sums[n].half[1],
+                   load_a<kHalf>(row[n], d / kHalf * kChunk, d % kHalf), b);
+    }
+#pragma unroll
+  for (int n = 0; n < kEach; ++n) store_block(sums[n], place[n], is_lower, task, shared);
   clear_upper_blocks(task);
 }
 
@@ -252,15 +254,14 @@ __device__ inline void multiply_solve(const BuilderTask& task, BuilderShared& sh
 #pragma unroll
   for (int j = 0; j < kBlocks; ++j)
 #pragma unroll
-    for (int n = 0; n < 2; ++n)
-      load_b<kHalf>(b[j][n], half, kBlock * j, column0 % kHalf + 16 * n, task.lane);
+    for (int n = 0; n < 2; ++n) load_b<kHalf>(b[j][n], half, kBlock * j, column0 % kHalf + 16 * n);
 #pragma unroll
   for (int i = 0; i < kBlocks; ++i) {
     FragmentC c[4];
 #pragma unroll
     for (int j = 0; j <= i; ++j) {
-      const FragmentA m_low = load_a<kChunk>(low, kBlock * i, kBlock * j, task.lane);
-      const FragmentA m_high = load_a<kChunk>(high, kBlock * i, kBlock * j, task.lane);
+      const FragmentA m_low = load_a<kChunk>(low, kBlock * i, kBlock * j);
+      const FragmentA m_high = load_a<kChunk>(high, kBlock * i, kBlock * j);
 #pragma unroll
       for (int n = 0; n < 2; ++n) {
         multiply_add(c[2 * n], c[2 * n + 1], m_low, b[j][n]);
@@ -272,7 +273,7 @@ __device__ inline void multiply_solve(const BuilderTask& task, BuilderShared& sh
       FragmentA rounded = as_operand(c[2 * n], c[2 * n + 1]);
 #pragma unroll
       for (std::uint32_t& pair : rounded.a) pair ^= sign;
-      store_a<kHalf>(rounded, half, kBlock * i, column0 % kHalf + 16 * n, task.lane);
+      store_a<kHalf>(rounded, half, kBlock * i, column0 % kHalf + 16 * n);
     }
   }
 }
@@ -293,7 +294,7 @@ __device__ inline bool find_task(const KdaPrefillProblem& p, const PrefillPlan& 
 
 __global__ __launch_bounds__(kBuilderThreads, 2) void kda_prefill_builder_kernel(
     const __grid_constant__ KdaPrefillProblem p, const __grid_constant__ PrefillPlan plan) {
-  extern __shared__ __align__(128) std::byte dynamic_shared[];
+  extern __shared__ __align__(1024) std::byte dynamic_shared[];
   auto& shared = *reinterpret_cast<BuilderShared*>(dynamic_shared);
   BuilderTask task;
   pdl_wait();
@@ -314,10 +315,12 @@ __global__ __launch_bounds__(kBuilderThreads, 2) void kda_prefill_builder_kernel
   activate_gates(p, task, G);
   const bool in_range = accumulate_in_block(G, task, shared);
   if (p.qk_l2norm) {
-    const float sums[2] = {sum_of_rows(q, q, task.lane), sum_of_rows(k, k, task.lane)};
-    if (task.lane < kBlock)
-      for (int which = 0; which < 2; ++which)
-        shared.sums[which][task.first_row + task.lane][task.warp % 2] = sums[which];
+    const float of_q = sum_of_rows(q, q, task.lane);
+    const float of_k = sum_of_rows(k, k, task.lane);
+    if (task.lane % 2 == 0) {
+      shared.sums[0][task.first_row + task.lane / 2][task.warp % 2] = of_q;
+      shared.sums[1][task.first_row + task.lane / 2][task.warp % 2] = of_k;
+    }
   }
   if (__syncthreads_and(static_cast<int>(in_range)) != 0) {
     write_operands(q, k, G, row_scales(p, task, shared), task, shared);

@@ -71,37 +71,39 @@ __device__ std::uint32_t& tile_pair(void* tile, int row, int column) {
                                            Tile::offset(row, column));
 }
 
-/// The thread's 16 pairs of a [tokens, heads, 128] tensor; zero past the chunk's rows.
-__device__ inline void load_pairs(const bf16* from, const TokenStrides& strides,
-                                  const BuilderTask& task, int head, std::uint32_t (&to)[kBlock]) {
-  const bf16* const first = from + task.batch * strides.batch +
-                            (task.token + task.first_row) * strides.token + head * strides.head +
-                            task.channel;
+/// The thread's 16 elements, of two channels each, of a [tokens, heads, 128] tensor; zero past the
+/// chunk's rows.
+template <class Pair, class T>
+__device__ void load_pairs(const T* from, const TokenStrides& strides, const BuilderTask& task,
+                           int head, Pair (&to)[kBlock]) {
+  static_assert(sizeof(Pair) == 2 * sizeof(T));
+  const T* at = from + task.batch * strides.batch + (task.token + task.first_row) * strides.token +
+                head * strides.head + task.channel;
+  if (task.rows == kChunk) {
 #pragma unroll
-  for (int i = 0; i < kBlock; ++i)
-    to[i] = task.first_row + i < task.rows
-                ? *reinterpret_cast<const std::uint32_t*>(first + i * strides.token)
-                : 0U;
-}
-
-/// The thread's raw gates, or log decays; zero past the chunk's rows.
-__device__ inline void load_gates(const KdaPrefillProblem& p, const BuilderTask& task,
-                                  float2 (&g)[kBlock]) {
-  if (p.g_dtype == DType::kBF16) {
-    std::uint32_t pairs[kBlock];
-    load_pairs(static_cast<const bf16*>(p.g), p.g_strides, task, task.head, pairs);
-#pragma unroll
-    for (int i = 0; i < kBlock; ++i) g[i] = unpack_bf16(pairs[i]);
+    for (int i = 0; i < kBlock; ++i, at += strides.token)
+      to[i] = *reinterpret_cast<const Pair*>(at);
     return;
   }
-  const float* const first = static_cast<const float*>(p.g) + task.batch * p.g_strides.batch +
-                             (task.token + task.first_row) * p.g_strides.token +
-                             task.head * p.g_strides.head + task.channel;
 #pragma unroll
-  for (int i = 0; i < kBlock; ++i)
-    g[i] = task.first_row + i < task.rows
-               ? *reinterpret_cast<const float2*>(first + i * p.g_strides.token)
-               : float2{0.0F, 0.0F};
+  for (int i = 0; i < kBlock; ++i) {
+    to[i] = Pair{};
+    if (task.first_row + i < task.rows)
+      to[i] = *reinterpret_cast<const Pair*>(at + i * strides.token);
+  }
+}
+
+/// The thread's raw gates, or log decays.
+__device__ inline void load_gates(const KdaPrefillProblem& p, const BuilderTask& task,
+                                  float2 (&g)[kBlock]) {
+  if (p.g_dtype == DType::kF32) {
+    load_pairs(static_cast<const float*>(p.g), p.g_strides, task, task.head, g);
+    return;
+  }
+  std::uint32_t pairs[kBlock];
+  load_pairs(static_cast<const bf16*>(p.g), p.g_strides, task, task.head, pairs);
+#pragma unroll
+  for (int i = 0; i < kBlock; ++i) g[i] = unpack_bf16(pairs[i]);
 }
 
 /// Raw gates become log2 decays of the steps, at least kMinLog2Decay; none past the chunk's rows.
@@ -115,33 +117,36 @@ __device__ inline void activate_gates(const KdaPrefillProblem& p, const BuilderT
   const auto apply = [&](const auto& log2_decay) {
 #pragma unroll
     for (int i = 0; i < kBlock; ++i)
-      g[i] = task.first_row + i < task.rows
-                 ? float2{bounded(log2_decay(g[i].x, 0)), bounded(log2_decay(g[i].y, 1))}
-                 : float2{0.0F, 0.0F};
+      g[i] = {bounded(log2_decay(g[i].x, 0)), bounded(log2_decay(g[i].y, 1))};
   };
-  if (!p.gate_in_kernel) {
-    apply([](float x, int) { return kLog2E * x; });
-    return;
-  }
-  const float a = gate_scale(p.A_log, task.head);
   float bias[2] = {};
   if (p.dt_bias != nullptr) {
     const float* const at = p.dt_bias + task.head * kHeadDim + task.channel;
     bias[0] = at[0];
     bias[1] = at[1];
   }
-  if (p.has_lower_bound) {
+  if (!p.gate_in_kernel) {
+    apply([](float x, int) { return kLog2E * x; });
+  } else if (p.has_lower_bound) {
     // lower_bound sigmoid(a (x + bias)), both exponentials to base 2
-    const float slope = -kLog2E * a;
+    const float slope = -kLog2E * gate_scale(p.A_log, task.head);
     const float bound = kLog2E * p.lower_bound;
+    const float2 offset = {slope * bias[0], slope * bias[1]};
     apply([&](float x, int c) {
       float y;
-      asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(1.0F + exp2_approx(slope * (x + bias[c]))));
+      asm("rcp.approx.ftz.f32 %0, %1;"
+          : "=f"(y)
+          : "f"(1.0F + exp2_approx(fmaf(slope, x, c == 0 ? offset.x : offset.y))));
       return bound * y;
     });
   } else {
+    const float a = gate_scale(p.A_log, task.head);
     apply([&](float x, int c) { return -a * kLog2E * softplus(x + bias[c]); });
   }
+  if (task.rows == kChunk) return;
+#pragma unroll
+  for (int i = 0; i < kBlock; ++i)
+    if (task.first_row + i >= task.rows) g[i] = {0.0F, 0.0F};
 }
 
 __device__ inline float load_beta(const KdaPrefillProblem& p, const BuilderTask& task, int row) {
@@ -155,7 +160,7 @@ __device__ inline float load_beta(const KdaPrefillProblem& p, const BuilderTask&
   return sigmoid(raw) * (p.allow_neg_eigval ? 2.0F : 1.0F);
 }
 
-/// Scales of the block's rows: lane i has those of row i % 16.
+/// Scales of the block's rows: lane i has those of row i / 2.
 struct RowScales {
   float q = 0.0F;  ///< scale / |q|
   float k = 0.0F;  ///< 1 / |k|
@@ -164,24 +169,36 @@ struct RowScales {
 __device__ inline RowScales row_scales(const KdaPrefillProblem& p, const BuilderTask& task,
                                        const BuilderShared& shared) {
   if (!p.qk_l2norm) return {p.scale, 1.0F};
-  const int row = task.first_row + task.lane % kBlock;
+  const int row = task.first_row + task.lane / 2;
   const auto inverse_norm_of = [&](int which) {
     return rsqrtf(shared.sums[which][row][0] + shared.sums[which][row][1] + kKdaL2Eps);
   };
   return {p.scale * inverse_norm_of(0), inverse_norm_of(1)};
 }
 
-/// Half of the sums over channels of x y: lane i has that of row i % 16 of its block.
+/// Sums over the channels of a warp of x y, by rows: lane i has that of row i / 2 of its block.
 __device__ inline float sum_of_rows(const std::uint32_t (&x)[kBlock],
                                     const std::uint32_t (&y)[kBlock], int lane) {
-  float products[kBlock];
+  float sums[kBlock];
 #pragma unroll
   for (int i = 0; i < kBlock; ++i) {
     const float2 a = unpack_bf16(x[i]);
     const float2 b = unpack_bf16(y[i]);
-    products[i] = fmaf(a.y, b.y, a.x * b.x);
+    sums[i] = fmaf(a.y, b.y, a.x * b.x);
   }
-  return t128_scatter<32>(products, static_cast<unsigned>(lane));
+  // Each step halves the rows of a lane.
+#pragma unroll
+  for (int rows = kBlock / 2; rows >= 1; rows /= 2) {
+    const bool is_upper = (lane & (2 * rows)) != 0;
+#pragma unroll
+    for (int i = 0; i < rows; ++i) {
+      const float low = sums[i];
+      const float high = sums[i + rows];
+      sums[i] =
+          (is_upper ? high : low) + __shfl_xor_sync(kFullWarp, is_upper ? low : high, 2 * rows);
+    }
+  }
+  return sums[0] + __shfl_xor_sync(kFullWarp, sums[0], 1);
 }
 
 }  // namespace k3::cuda

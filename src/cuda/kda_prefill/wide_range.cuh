@@ -42,8 +42,8 @@ __device__ void write_level(const LevelRows& rows, const BuilderTask& task,
     const bool is_query = (row & kLevel) != 0;
     if constexpr (kLevel < kBlock) border = rows.G[(i & ~(2 * kLevel - 1)) + kLevel];
     const float2 factor = exp2_approx(is_query ? rows.G[i] - border : border - rows.G[i]);
-    const float k_scale = __shfl_sync(kFullWarp, rows.scales.k, i);
-    const float q_scale = __shfl_sync(kFullWarp, rows.scales.q, i);
+    const float k_scale = __shfl_sync(kFullWarp, rows.scales.k, 2 * i);
+    const float q_scale = __shfl_sync(kFullWarp, rows.scales.q, 2 * i);
     tile_pair<FullTile>(keys, row, task.channel) =
         pack_bf16(unpack_bf16(rows.k[i]) * k_scale * factor);
     if (is_query)
@@ -91,10 +91,10 @@ __device__ void multiply_level(const BuilderTask& task, BuilderShared& shared, c
 #pragma unroll
     for (int step = 0; step < 2; ++step) {
       const int column = d % kHalf + 16 * step;
-      multiply_add(lower, load_a<kHalf>(key_half, row0, column, task.lane), b[2 * step],
-                   b[2 * step + 1]);
-      multiply_add(output, load_a<kHalf>(query_half, row0, column, task.lane), b[2 * step],
-                   b[2 * step + 1]);
+      multiply_add(lower, load_a<kHalf>(lane_of_rows<kHalf>(key_half, task.lane), row0, column),
+                   b[2 * step], b[2 * step + 1]);
+      multiply_add(output, load_a<kHalf>(lane_of_rows<kHalf>(query_half, task.lane), row0, column),
+                   b[2 * step], b[2 * step + 1]);
     }
   }
 #pragma unroll
@@ -124,11 +124,11 @@ __device__ inline void start_output_matrix(const LevelRows& rows, const BuilderT
   auto* const matrix = reinterpret_cast<std::byte*>(task.factors->output_matrix);
   for (int at = static_cast<int>(threadIdx.x); at < kChunk * kChunk / 8; at += kBuilderThreads)
     reinterpret_cast<uint4*>(matrix)[at] = uint4{0, 0, 0, 0};
+  const int row = task.first_row + task.lane / 2;
   const float half = sum_of_rows(rows.q, rows.k, task.lane);
-  if (task.lane < kBlock) shared.sums[0][task.first_row + task.lane][task.warp % 2] = half;
+  if (task.lane % 2 == 0) shared.sums[0][row][task.warp % 2] = half;
   __syncthreads();
-  const int row = task.first_row + task.lane;
-  if (task.warp % 2 == 0 && task.lane < kBlock)
+  if (task.warp % 2 == 0 && task.lane % 2 == 0)
     *reinterpret_cast<bf16*>(matrix + ChunkTile::offset(row, row)) =
         narrow(rows.scales.q * rows.scales.k * (shared.sums[0][row][0] + shared.sums[0][row][1]));
 }
@@ -140,8 +140,8 @@ __device__ inline void write_chain_operands(const LevelRows& rows, float2 last,
   for (int i = 0; i < kBlock; ++i) {
     const int row = task.first_row + i;
     const float2 decay = exp2_approx(rows.G[i]);
-    const float2 key = unpack_bf16(rows.k[i]) * __shfl_sync(kFullWarp, rows.scales.k, i);
-    const float2 query = unpack_bf16(rows.q[i]) * __shfl_sync(kFullWarp, rows.scales.q, i);
+    const float2 key = unpack_bf16(rows.k[i]) * __shfl_sync(kFullWarp, rows.scales.k, 2 * i);
+    const float2 query = unpack_bf16(rows.q[i]) * __shfl_sync(kFullWarp, rows.scales.q, 2 * i);
     tile_pair<FullTile>(shared.k_decayed, row, task.channel) = pack_bf16(key * decay);
     tile_pair<FullTile>(task.factors->q_decayed, row, task.channel) = pack_bf16(query * decay);
     tile_pair<FullTile>(task.factors->k_remaining, row, task.channel) =

@@ -313,7 +313,7 @@ __global__ __launch_bounds__(Traits::kNumThreads, Traits::kMinCtas) void kda_rep
         load_chain<Layout, Access>(static_cast<const StateT*>(rows(task.slot)), task.lane, h);
       } else {
         if (t0 == 0) wait(&shared.arrived[piece]);
-        load_chain<Layout, QuadAccess<true>>(static_cast<const StateT*>(resting), task.lane, h);
+        load_chain<Layout, SharedQuadAccess>(static_cast<const StateT*>(resting), task.lane, h);
       }
 
       const int scalar_row = piece * Traits::kPieceRows + chain_scalar_row<Layout>(task.lane);
@@ -332,7 +332,7 @@ __global__ __launch_bounds__(Traits::kNumThreads, Traits::kMinCtas) void kda_rep
         store_chain<Layout, Access>(rows(task.slot), task.lane, h);
         continue;
       }
-      store_chain<Layout, QuadAccess<true>>(resting, task.lane, h);
+      store_chain<Layout, SharedQuadAccess>(resting, task.lane, h);
       if (!is_last) continue;
       publish_to_bulk_copies();
       __syncwarp();
