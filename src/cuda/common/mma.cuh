@@ -102,50 +102,65 @@ struct SwizzledTile {
   }
 };
 
-/// Where a lane reads from a tile at `base`, a multiple of the row's bytes, the matrices of rows 0
-/// to 15 and columns 0 to 15 that lie side by side ...
+/// A lane's address in a tile at `base` (a multiple of the row's bytes), for the four matrices of
+/// rows 0 to 15 and columns 0 to 15. From there it is two instructions to any others.
 template <int kColumns>
-__device__ std::uint32_t lane_of_rows(std::uint32_t base, int lane) {
-  return base + SwizzledTile<kColumns>::offset(lane % 16, 8 * (lane / 16));
-}
-/// ... and one above the other.
-template <int kColumns>
-__device__ std::uint32_t lane_of_columns(std::uint32_t base, int lane) {
-  return base + SwizzledTile<kColumns>::offset(lane % 8 + 8 * (lane / 16), 8 * (lane / 8 % 2));
-}
-/// From there to those of rows row0 .. + 15, columns column0 .. + 15; both multiples of 16.
-template <int kColumns>
-__device__ std::uint32_t move_lane(std::uint32_t lane_address, int row0, int column0) {
-  return (lane_address ^ static_cast<std::uint32_t>(2 * column0)) +
-         static_cast<std::uint32_t>(row0 * SwizzledTile<kColumns>::kRowBytes);
-}
+class TileLane {
+ public:
+  /// Of rows row0 .. + 15, columns column0 .. + 15; both multiples of 16.
+  [[nodiscard]] __device__ std::uint32_t at(int row0, int column0) const {
+    return (address_ ^ static_cast<std::uint32_t>(2 * column0)) +
+           static_cast<std::uint32_t>(row0 * SwizzledTile<kColumns>::kRowBytes);
+  }
 
-/// Fragment A of a tile's rows row0 .. + 15, columns column0 .. + 15; `lane` of lane_of_rows.
+ protected:
+  __device__ TileLane(std::uint32_t base, int row, int column)
+      : address_(base + SwizzledTile<kColumns>::offset(row, column)) {}
+
+ private:
+  std::uint32_t address_;
+};
+
+/// Matrices in the order of a fragment A: one above the other, then the next columns.
 template <int kColumns>
-__device__ FragmentA load_a(std::uint32_t lane, int row0, int column0) {
+struct RowsLane : TileLane<kColumns> {
+  __device__ RowsLane(std::uint32_t base, int lane)
+      : TileLane<kColumns>(base, lane % 16, 8 * (lane / 16)) {}
+};
+
+/// Side by side, then the next rows.
+template <int kColumns>
+struct ColumnsLane : TileLane<kColumns> {
+  __device__ ColumnsLane(std::uint32_t base, int lane)
+      : TileLane<kColumns>(base, lane % 8 + 8 * (lane / 16), 8 * (lane / 8 % 2)) {}
+};
+
+/// Fragment A of a tile's rows row0 .. + 15, columns column0 .. + 15.
+template <int kColumns>
+__device__ FragmentA load_a(const RowsLane<kColumns>& lane, int row0, int column0) {
   FragmentA fragment;
-  load_matrices(fragment.a, move_lane<kColumns>(lane, row0, column0));
+  load_matrices(fragment.a, lane.at(row0, column0));
   return fragment;
 }
 
 template <int kColumns>
-__device__ void store_a(const FragmentA& fragment, std::uint32_t lane, int row0, int column0) {
-  store_matrices(fragment.a, move_lane<kColumns>(lane, row0, column0));
+__device__ void store_a(const FragmentA& fragment, const RowsLane<kColumns>& lane, int row0,
+                        int column0) {
+  store_matrices(fragment.a, lane.at(row0, column0));
 }
 
 /// Fragments B of a product with the transpose of a tile: columns n0 .. + 15 of B are tile rows,
 /// its rows k0 .. + 15 tile columns. b[0], b[1] for columns n0 .. + 7, b[2], b[3] for the others.
-/// `lane` of lane_of_columns.
 template <int kColumns>
-__device__ void load_b_of_transpose(std::uint32_t (&b)[4], std::uint32_t lane, int n0, int k0) {
-  load_matrices(b, move_lane<kColumns>(lane, n0, k0));
+__device__ void load_b_of_transpose(std::uint32_t (&b)[4], const ColumnsLane<kColumns>& lane,
+                                    int n0, int k0) {
+  load_matrices(b, lane.at(n0, k0));
 }
 
-/// Fragments B of a product with a tile as it stands: rows k0 .. + 15, columns n0 .. + 15. `lane`
-/// of lane_of_rows.
+/// Fragments B of a product with a tile as it stands: rows k0 .. + 15, columns n0 .. + 15.
 template <int kColumns>
-__device__ void load_b(std::uint32_t (&b)[4], std::uint32_t lane, int k0, int n0) {
-  load_matrices_transposed(b, move_lane<kColumns>(lane, k0, n0));
+__device__ void load_b(std::uint32_t (&b)[4], const RowsLane<kColumns>& lane, int k0, int n0) {
+  load_matrices_transposed(b, lane.at(k0, n0));
 }
 
 }  // namespace k3::cuda

@@ -162,28 +162,20 @@ __device__ inline void clear_upper_blocks(const BuilderTask& task) {
 __device__ inline void make_matrices(const BuilderTask& task, BuilderShared& shared) {
   constexpr int kEach = 3;
   const bool is_lower = task.warp < 4;
-  const std::uint32_t rows =
-      lane_of_rows<kHalf>(shared_address(is_lower ? shared.keys : shared.queries), task.lane);
-  const std::uint32_t columns =
-      lane_of_columns<kHeadDim>(shared_address(shared.columns), task.lane);
+  const RowsLane<kHalf> rows(shared_address(is_lower ? shared.keys : shared.queries), task.lane);
+  const ColumnsLane<kHeadDim> columns(shared_address(shared.columns), task.lane);
   BlockPlace place[kEach];
-  std::uint32_t row[kEach];
-  std::uint32_t column[kEach];
 #pragma unroll
-  for (int n = 0; n < kEach; ++n) {
-    place[n] = block_of(task.warp, n);
-    row[n] = rows + kBlock * place[n].i * SwizzledTile<kHalf>::kRowBytes;
-    column[n] = columns + place[n].tile() * static_cast<int>(sizeof(shared.columns[0]));
-  }
+  for (int n = 0; n < kEach; ++n) place[n] = block_of(task.warp, n);
   BlockSums sums[kEach];
 #pragma unroll
   for (int d = 0; d < kHeadDim; d += 16)
 #pragma unroll
     for (int n = 0; n < kEach; ++n) {
       std::uint32_t b[4];
-      load_b_of_transpose<kHeadDim>(b, column[n], 0, d);
+      load_b_of_transpose(b, columns, kBlock * place[n].tile(), d);
       multiply_add(sums[n].half[0], sums[n].half[1],
-                   load_a<kHalf>(row[n], d / kHalf * kChunk, d % kHalf), b);
+                   load_a(rows, d / kHalf * kChunk + kBlock * place[n].i, d % kHalf), b);
     }
 #pragma unroll
   for (int n = 0; n < kEach; ++n) store_block(sums[n], place[n], is_lower, task, shared);
@@ -245,23 +237,24 @@ __device__ inline void make_solve(const BuilderTask& task, BuilderShared& shared
 __device__ inline void multiply_solve(const BuilderTask& task, BuilderShared& shared) {
   const bool is_w = task.warp < 4;
   const int column0 = 32 * (task.warp % 4);
-  const std::uint32_t half =
-      shared_address(is_w ? shared.k_decayed : shared.keys) + column0 / kHalf * kHalfTileBytes;
-  const std::uint32_t high = shared_address(shared.queries);
-  const std::uint32_t low = high + kChunk * kChunk * static_cast<int>(sizeof(bf16));
+  const RowsLane<kHalf> half(
+      shared_address(is_w ? shared.k_decayed : shared.keys) + column0 / kHalf * kHalfTileBytes,
+      task.lane);
+  const RowsLane<kChunk> high(shared_address(shared.queries), task.lane);
+  const RowsLane<kChunk> low(shared_address(shared.queries + kChunk * kChunk), task.lane);
   const std::uint32_t sign = is_w ? 0x80008000U : 0U;
   std::uint32_t b[kBlocks][2][4];
 #pragma unroll
   for (int j = 0; j < kBlocks; ++j)
 #pragma unroll
-    for (int n = 0; n < 2; ++n) load_b<kHalf>(b[j][n], half, kBlock * j, column0 % kHalf + 16 * n);
+    for (int n = 0; n < 2; ++n) load_b(b[j][n], half, kBlock * j, column0 % kHalf + 16 * n);
 #pragma unroll
   for (int i = 0; i < kBlocks; ++i) {
     FragmentC c[4];
 #pragma unroll
     for (int j = 0; j <= i; ++j) {
-      const FragmentA m_low = load_a<kChunk>(low, kBlock * i, kBlock * j);
-      const FragmentA m_high = load_a<kChunk>(high, kBlock * i, kBlock * j);
+      const FragmentA m_low = load_a(low, kBlock * i, kBlock * j);
+      const FragmentA m_high = load_a(high, kBlock * i, kBlock * j);
 #pragma unroll
       for (int n = 0; n < 2; ++n) {
         multiply_add(c[2 * n], c[2 * n + 1], m_low, b[j][n]);
@@ -273,7 +266,7 @@ __device__ inline void multiply_solve(const BuilderTask& task, BuilderShared& sh
       FragmentA rounded = as_operand(c[2 * n], c[2 * n + 1]);
 #pragma unroll
       for (std::uint32_t& pair : rounded.a) pair ^= sign;
-      store_a<kHalf>(rounded, half, kBlock * i, column0 % kHalf + 16 * n);
+      store_a(rounded, half, kBlock * i, column0 % kHalf + 16 * n);
     }
   }
 }

@@ -92,14 +92,14 @@ class FactorLoader {
 /// sums += S^T times the transpose of a [64 tokens x 128 keys] tile.
 __device__ inline void multiply_state(const ChainState& S, std::uint32_t tile, int lane,
                                       ChainTokens& sums) {
-  const std::uint32_t columns = lane_of_columns<kHalf>(tile, lane);
+  const ColumnsLane<kHalf> columns(tile, lane);
 #pragma unroll
   for (int k = 0; k < kHeadDim; k += 16) {
     const FragmentA a = as_operand(S[k / 8], S[k / 8 + 1]);
 #pragma unroll
     for (int t = 0; t < kChunk / 16; ++t) {
       std::uint32_t b[4];
-      load_b_of_transpose<kHalf>(b, columns, k / kHalf * kChunk + 16 * t, k % kHalf);
+      load_b_of_transpose(b, columns, k / kHalf * kChunk + 16 * t, k % kHalf);
       multiply_add(sums[2 * t], sums[2 * t + 1], a, b);
     }
   }
@@ -108,14 +108,14 @@ __device__ inline void multiply_state(const ChainState& S, std::uint32_t tile, i
 /// O += N A^T; A is zero above its diagonal.
 __device__ inline void multiply_output(const ChainTokens& N, std::uint32_t tile, int lane,
                                        ChainTokens& O) {
-  const std::uint32_t columns = lane_of_columns<kChunk>(tile, lane);
+  const ColumnsLane<kChunk> columns(tile, lane);
 #pragma unroll
   for (int j = 0; j < kChunk / 16; ++j) {
     const FragmentA a = as_operand(N[2 * j], N[2 * j + 1]);
 #pragma unroll
     for (int t = j; t < kChunk / 16; ++t) {
       std::uint32_t b[4];
-      load_b_of_transpose<kChunk>(b, columns, 16 * t, 16 * j);
+      load_b_of_transpose(b, columns, 16 * t, 16 * j);
       multiply_add(O[2 * t], O[2 * t + 1], a, b);
     }
   }
@@ -124,14 +124,14 @@ __device__ inline void multiply_output(const ChainTokens& N, std::uint32_t tile,
 /// S += N K
 __device__ inline void update_state(const ChainTokens& N, std::uint32_t tile, int lane,
                                     ChainState& S) {
-  const std::uint32_t rows = lane_of_rows<kHalf>(tile, lane);
+  const RowsLane<kHalf> rows(tile, lane);
 #pragma unroll
   for (int j = 0; j < kChunk / 16; ++j) {
     const FragmentA a = as_operand(N[2 * j], N[2 * j + 1]);
 #pragma unroll
     for (int k = 0; k < kHeadDim; k += 16) {
       std::uint32_t b[4];
-      load_b<kHalf>(b, rows, k / kHalf * kChunk + 16 * j, k % kHalf);
+      load_b(b, rows, k / kHalf * kChunk + 16 * j, k % kHalf);
       multiply_add(S[k / 8], S[k / 8 + 1], a, b);
     }
   }

@@ -176,6 +176,21 @@ __device__ inline RowScales row_scales(const KdaPrefillProblem& p, const Builder
   return {p.scale * inverse_norm_of(0), inverse_norm_of(1)};
 }
 
+/// One step of sum_of_rows: a lane keeps half of its 2 kRows sums, those of the upper rows where its
+/// bit says so.
+template <int kRows>
+__device__ void halve_rows(float (&sums)[kBlock], int lane) {
+  const bool is_upper = (lane & (2 * kRows)) != 0;
+#pragma unroll
+  for (int i = 0; i < kRows; ++i) {
+    const float low = sums[i];
+    const float high = sums[i + kRows];
+    sums[i] =
+        (is_upper ? high : low) + __shfl_xor_sync(kFullWarp, is_upper ? low : high, 2 * kRows);
+  }
+  if constexpr (kRows > 1) halve_rows<kRows / 2>(sums, lane);
+}
+
 /// Sums over the channels of a warp of x y, by rows: lane i has that of row i / 2 of its block.
 __device__ inline float sum_of_rows(const std::uint32_t (&x)[kBlock],
                                     const std::uint32_t (&y)[kBlock], int lane) {
@@ -186,18 +201,7 @@ __device__ inline float sum_of_rows(const std::uint32_t (&x)[kBlock],
     const float2 b = unpack_bf16(y[i]);
     sums[i] = fmaf(a.y, b.y, a.x * b.x);
   }
-  // Each step halves the rows of a lane.
-#pragma unroll
-  for (int rows = kBlock / 2; rows >= 1; rows /= 2) {
-    const bool is_upper = (lane & (2 * rows)) != 0;
-#pragma unroll
-    for (int i = 0; i < rows; ++i) {
-      const float low = sums[i];
-      const float high = sums[i + rows];
-      sums[i] =
-          (is_upper ? high : low) + __shfl_xor_sync(kFullWarp, is_upper ? low : high, 2 * rows);
-    }
-  }
+  halve_rows<kBlock / 2>(sums, lane);
   return sums[0] + __shfl_xor_sync(kFullWarp, sums[0], 1);
 }
 

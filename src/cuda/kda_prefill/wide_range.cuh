@@ -91,9 +91,9 @@ __device__ void multiply_level(const BuilderTask& task, BuilderShared& shared, c
 #pragma unroll
     for (int step = 0; step < 2; ++step) {
       const int column = d % kHalf + 16 * step;
-      multiply_add(lower, load_a<kHalf>(lane_of_rows<kHalf>(key_half, task.lane), row0, column),
-                   b[2 * step], b[2 * step + 1]);
-      multiply_add(output, load_a<kHalf>(lane_of_rows<kHalf>(query_half, task.lane), row0, column),
+      multiply_add(lower, load_a(RowsLane<kHalf>(key_half, task.lane), row0, column), b[2 * step],
+                   b[2 * step + 1]);
+      multiply_add(output, load_a(RowsLane<kHalf>(query_half, task.lane), row0, column),
                    b[2 * step], b[2 * step + 1]);
     }
   }
