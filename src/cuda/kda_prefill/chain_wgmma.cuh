@@ -24,9 +24,9 @@
 ///
 /// The last turn issues N' and O' of a chunk that is not there: their sums are not read.
 ///
-/// Shared memory: a ring for each of three parts of a chunk's factors; a chunk's outputs.
+/// Shared memory: a ring for each of two parts of a chunk's factors; a chunk's outputs.
 ///
-/// Barriers, for each place of a ring (0: W, U and gamma, 1: Q and A, 2: K):
+/// Barriers, for each place of a ring (0: W, U and gamma, 1: Q, A and K):
 ///   full      counts the bytes of its bulk copies
 ///   free      the consumers' warps have read it
 /// and for the outputs:
@@ -36,27 +36,25 @@ namespace k3::cuda {
 
 inline constexpr int kWarpsOfGroup = 4;
 inline constexpr int kConsumerRegisters = 240;
-inline constexpr int kProducerRegisters = 24;
+inline constexpr int kMoverRegisters = 24;
 
-/// @tparam kStages  places of each ring
-template <int kGroups_, int kStages_>
+/// Places of each ring. A third brings nothing, and takes from the L1 through which states come.
+inline constexpr int kWgmmaStages = 2;
+
+template <int kGroups_>
 struct WgmmaTraits {
   static constexpr int kGroups = kGroups_;
-  static constexpr int kStages = kStages_;
   /// Registers are dealt out evenly at first: 255 a thread for eight warps, 168 for twelve.
   static constexpr bool kMovesRegisters = kGroups > 1;
   static constexpr int kConsumerWarps = kWarpsOfGroup * kGroups;
-  static constexpr int kLoader = kConsumerWarps;
-  static constexpr int kFirstStorer = kLoader + 1;
+  static constexpr int kFirstStorer = kConsumerWarps + 1;
   static constexpr int kStorers = kWarpsOfGroup - 1;
   static constexpr int kThreads = 32 * (kConsumerWarps + kWarpsOfGroup);
   /// Of a token's outputs, in elements: eight rows of 16 bytes lie in different banks.
   static constexpr int kOutPitch = kHalf * kGroups + 8;
 };
-/// Half of a head.
-using WgmmaHalf = WgmmaTraits<1, 3>;
-/// Both halves. A third stage would take the L1 that loads of states pass through.
-using WgmmaWhole = WgmmaTraits<2, 2>;
+using WgmmaHalf = WgmmaTraits<1>;   ///< half of a head
+using WgmmaWhole = WgmmaTraits<2>;  ///< both halves
 
 /// Every tile begins at a multiple of 1024 bytes.
 template <class Traits>
@@ -66,20 +64,16 @@ struct alignas(1024) WgmmaChainShared {
     bf16 u[Traits::kGroups][kHalfTile];
   };
   struct Part1 {
-    bf16 q_decayed[2][kHalfTile];  ///< with output_matrix as in ChunkFactors
+    bf16 q_decayed[2][kHalfTile];  ///< with the other two as in ChunkFactors
     bf16 output_matrix[kChunk * kChunk];
-  };
-  struct Part2 {
     bf16 k_remaining[2][kHalfTile];
   };
-  Part0 part0[Traits::kStages];
-  Part1 part1[Traits::kStages];
-  Part2 part2[Traits::kStages];
-  float gamma[Traits::kStages][kHeadDim];
+  Part0 part0[kWgmmaStages];
+  Part1 part1[kWgmmaStages];
+  float gamma[kWgmmaStages][kHeadDim];
   alignas(16) bf16 out[kChunk * Traits::kOutPitch];
-  MBarrier full0[Traits::kStages], free0[Traits::kStages];
-  MBarrier full1[Traits::kStages], free1[Traits::kStages];
-  MBarrier full2[Traits::kStages], free2[Traits::kStages];
+  MBarrier full0[kWgmmaStages], free0[kWgmmaStages];
+  MBarrier full1[kWgmmaStages], free1[kWgmmaStages];
   MBarrier full_out[1], free_out[1];
 };
 
@@ -126,7 +120,7 @@ __device__ void release(MBarrier (&free)[kStages], const RingPlace<kStages>& pla
   if (lane == 0) mbarrier_arrive(&free[place.stage]);
 }
 
-/// The producer: waits until a place is free and announces what comes. Returns its barrier.
+/// The loader: waits until a place is free and announces what comes. Returns its barrier.
 template <int kStages>
 __device__ MBarrier* announce(MBarrier (&full)[kStages], MBarrier (&free)[kStages],
                               const RingPlace<kStages>& place, std::uint32_t bytes) {
@@ -141,9 +135,10 @@ __device__ void bring_factors(const ChunkFactors* from, int step, int num_chunks
                               WgmmaChainShared<Traits>& shared) {
   constexpr std::uint32_t kNewValueBytes = Traits::kGroups * kHalfTileBytes;
   constexpr std::uint32_t kStateBytes = 2 * kHalfTileBytes;
-  constexpr std::uint32_t kOutputBytes = kStateBytes + sizeof(ChunkFactors::output_matrix);
+  constexpr std::uint32_t kPart1Bytes = 2 * kStateBytes + sizeof(ChunkFactors::output_matrix);
+  static_assert(sizeof(typename WgmmaChainShared<Traits>::Part1) == kPart1Bytes);
   constexpr std::uint32_t kGammaBytes = sizeof(ChunkFactors::gamma);
-  RingPlace<Traits::kStages> place;
+  RingPlace<kWgmmaStages> place;
   for (int c = 0; c < num_chunks; ++c, from += step, place.advance()) {
     auto& part0 = shared.part0[place.stage];
     MBarrier* full =
@@ -151,10 +146,8 @@ __device__ void bring_factors(const ChunkFactors* from, int step, int num_chunks
     bulk_load(part0.u, from->u[half], kNewValueBytes, full);
     bulk_load(part0.minus_w, from->minus_w, kStateBytes, full);
     bulk_load(shared.gamma[place.stage], from->gamma, kGammaBytes, full);
-    full = announce(shared.full1, shared.free1, place, kOutputBytes);
-    bulk_load(shared.part1[place.stage].q_decayed, from->q_decayed, kOutputBytes, full);
-    full = announce(shared.full2, shared.free2, place, kStateBytes);
-    bulk_load(shared.part2[place.stage].k_remaining, from->k_remaining, kStateBytes, full);
+    full = announce(shared.full1, shared.free1, place, kPart1Bytes);
+    bulk_load(&shared.part1[place.stage], from->q_decayed, kPart1Bytes, full);
   }
 }
 
@@ -272,14 +265,14 @@ __device__ void run_wgmma_chain(const KdaPrefillProblem& p, const PrefillChainTa
     states.store_final(S);
     return;
   }
-  ChainStateOperand rounded_S;
-  ChainTokensOperand rounded_N;
   ChainTokens N;
   ChainTokens O;
-  RingPlace<Traits::kStages> now;
+  ChainStateOperand rounded_S;
+  ChainTokensOperand rounded_N;
   ChainTokensOperand rounded_O;
   StateDecay decay;
-  const auto load_part0 = [&](const RingPlace<Traits::kStages>& place) {
+  RingPlace<kWgmmaStages> now;
+  const auto load_part0 = [&](const RingPlace<kWgmmaStages>& place) {
     load_new_values(shared_address(shared.part0[place.stage].u[group]), warp_value, lane, N);
     load_decay(shared.gamma[place.stage], lane, decay);
   };
@@ -291,7 +284,6 @@ __device__ void run_wgmma_chain(const KdaPrefillProblem& p, const PrefillChainTa
   issue_state_product<true>(rounded_S, shared.part0[0].minus_w, N);
   wait_for(shared.full1, now);
   issue_state_product<false>(rounded_S, shared.part1[0].q_decayed, O);
-  wait_for(shared.full2, now);
   wgmma_wait<1>();
   release(shared.free0, now, lane);
   round_held(N, rounded_N);
@@ -300,14 +292,14 @@ __device__ void run_wgmma_chain(const KdaPrefillProblem& p, const PrefillChainTa
 #pragma unroll 1
   for (int c = 0; c < num_chunks; ++c) {
     const bool more = c + 1 < num_chunks;
-    RingPlace<Traits::kStages> next = now;
+    RingPlace<kWgmmaStages> next = now;
     next.advance();
     const Arrival out_is_free(shared.free_out, {0, place_out.parity ^ 1U});
     const Arrival part0(shared.full0, next);
     hold(S);
     hold(O);
     wgmma_fence();
-    issue_state_update(rounded_N, shared.part2[now.stage].k_remaining, S);
+    issue_state_update(rounded_N, shared.part1[now.stage].k_remaining, S);
     issue_output(rounded_N, shared.part1[now.stage].output_matrix, O);
     if (more) part0.wait();
     load_part0(next);
@@ -316,18 +308,15 @@ __device__ void run_wgmma_chain(const KdaPrefillProblem& p, const PrefillChainTa
     if (more) round_and_decay(decay, S, rounded_S);
     const Arrival part1(shared.full1, next);
     issue_state_product<true>(rounded_S, shared.part0[next.stage].minus_w, N);
-    release(shared.free2, now, lane);
     wgmma_wait<1>();  // O
     release(shared.free1, now, lane);
     round_held(O, rounded_O);
     if (more) part1.wait();
-    const Arrival part2(shared.full2, next);
     issue_state_product<false>(rounded_S, shared.part1[next.stage].q_decayed, O);
     out_is_free.wait();
     stage_outputs(rounded_O, kWarpValues * warp, shared, lane);
     release(shared.full_out, place_out, lane);
     place_out.advance();
-    if (more) part2.wait();
     wgmma_wait<1>();  // N
     if (more) release(shared.free0, next, lane);
     round_held(N, rounded_N);
@@ -354,7 +343,6 @@ __global__ __launch_bounds__(Traits::kThreads, 1) void kda_prefill_wgmma_chain_k
     };
     init(shared.full0, 1, shared.free0, Traits::kConsumerWarps);
     init(shared.full1, 1, shared.free1, Traits::kConsumerWarps);
-    init(shared.full2, 1, shared.free2, Traits::kConsumerWarps);
     init(shared.full_out, Traits::kConsumerWarps, shared.free_out, Traits::kStorers);
   }
   publish_to_bulk_copies();
@@ -366,7 +354,7 @@ __global__ __launch_bounds__(Traits::kThreads, 1) void kda_prefill_wgmma_chain_k
   const int half = Traits::kGroups == 1 ? index % 2 : 0;
   const PrefillChainTask task = find_task(p, plan, Traits::kGroups == 1 ? index / 2 : index);
   if (warp >= Traits::kConsumerWarps) {
-    if constexpr (Traits::kMovesRegisters) give_registers<kProducerRegisters>();
+    if constexpr (Traits::kMovesRegisters) give_registers<kMoverRegisters>();
     if (warp >= Traits::kFirstStorer)
       store_outputs(p, task, half, shared, warp - Traits::kFirstStorer, lane);
     else if (lane == 0)
