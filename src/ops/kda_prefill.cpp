@@ -20,7 +20,7 @@ constexpr Kernel<KdaPrefillProblem> kKernels[] = {
      .refusal = cuda::kda_prefill_refusal,
      .workspace_size = cuda::kda_prefill_workspace_size,
      .run = cuda::kda_prefill_wgmma,
-     .verified_on = "",
+     .verified_on = "sm_90a",
      .only_archs = "sm_90a"},
     {.backend = Backend::kCuda,
      .variant = "mma_sync",
@@ -28,7 +28,7 @@ constexpr Kernel<KdaPrefillProblem> kKernels[] = {
      .refusal = cuda::kda_prefill_refusal,
      .workspace_size = cuda::kda_prefill_workspace_size,
      .run = cuda::kda_prefill_mma_sync,
-     .verified_on = ""},
+     .verified_on = "sm_90a"},
 #endif
     {.backend = Backend::kCpu,
      .variant = "chunked",

@@ -38,8 +38,20 @@ __device__ inline void mbarrier_expect(MBarrier* barrier, std::uint32_t bytes) {
       : "memory");
 }
 
-/// Returns once the latest phase of that parity is complete; for parity 1 of a new barrier, at
-/// once.
+/// Whether the latest phase of that parity is complete; for parity 1 of a new barrier, yes.
+__device__ inline bool mbarrier_test(MBarrier* barrier, unsigned parity) {
+  std::uint32_t done = 0;
+  asm volatile(
+      "{\n.reg .pred p;\n"
+      "mbarrier.test_wait.parity.shared::cta.b64 p, [%1], %2;\n"
+      "selp.u32 %0, 1, 0, p;\n}"
+      : "=r"(done)
+      : "r"(shared_address(barrier)), "r"(parity)
+      : "memory");
+  return done != 0;
+}
+
+/// Returns once it is.
 __device__ inline void mbarrier_wait(MBarrier* barrier, unsigned parity) {
   std::uint32_t done = 0;
   while (done == 0)

@@ -18,6 +18,17 @@ inline constexpr int kChainWarps = 4;
 inline constexpr int kChainThreads = 32 * kChainWarps;
 inline constexpr int kParts = 3;
 
+/// Half of a chunk's outputs of a warp on their way: rows are tokens. Eight rows of either piece
+/// of 16 bytes lie in different banks.
+struct alignas(16) StagedOutputs {
+  static constexpr int kRows = kChunk / 2;
+  bf16 values[kRows * kWarpValues];
+
+  __device__ static int offset(int row, int piece) {
+    return (kWarpValues * row + 8 * (piece ^ (row / 4 % 2))) * static_cast<int>(sizeof(bf16));
+  }
+};
+
 struct ChainStage {
   bf16 minus_w[2][kHalfTile];
   bf16 u[kHalfTile];
@@ -121,6 +132,19 @@ __device__ inline void multiply_output(const ChainTokens& N, std::uint32_t tile,
   }
 }
 
+/// S = S diag(gamma)
+__device__ inline void decay_state(const float* gamma, int lane, ChainState& S) {
+#pragma unroll
+  for (int tile = 0; tile < kHeadDim / 8; ++tile) {
+    const float2 decay = *reinterpret_cast<const float2*>(gamma + 8 * tile + 2 * (lane % 4));
+    float(&c)[4] = S[tile].c;
+    c[0] *= decay.x;
+    c[1] *= decay.y;
+    c[2] *= decay.x;
+    c[3] *= decay.y;
+  }
+}
+
 /// S += N K
 __device__ inline void update_state(const ChainTokens& N, std::uint32_t tile, int lane,
                                     ChainState& S) {
@@ -133,6 +157,31 @@ __device__ inline void update_state(const ChainTokens& N, std::uint32_t tile, in
       std::uint32_t b[4];
       load_b(b, rows, k / kHalf * kChunk + 16 * j, k % kHalf);
       multiply_add(S[k / 8], S[k / 8 + 1], a, b);
+    }
+  }
+}
+
+/// O^T through the warp's shared memory into rows of out: 32 bytes a token.
+__device__ inline void write_outputs(const ChainTokensOperand& O, StagedOutputs& staged, int rows,
+                                     int lane, bf16* out, std::int64_t token_stride) {
+  const std::uint32_t base = shared_address(staged.values);
+  const auto* const bytes = reinterpret_cast<const std::byte*>(staged.values);
+#pragma unroll
+  for (int first = 0; first < kChunk; first += StagedOutputs::kRows) {
+    __syncwarp();
+#pragma unroll
+    for (int t = 0; t < StagedOutputs::kRows; t += 16)
+      store_matrices_transposed(
+          O[(first + t) / 16].a,
+          base + StagedOutputs::offset(t + lane % 8 + 8 * (lane / 16), lane / 8 % 2));
+    __syncwarp();
+#pragma unroll
+    for (int t = 0; t < StagedOutputs::kRows; t += 16) {
+      const int row = t + lane / 2;
+      const int piece = lane % 2;
+      if (first + row < rows)
+        *reinterpret_cast<uint4*>(out + (first + row) * token_stride + 8 * piece) =
+            *reinterpret_cast<const uint4*>(bytes + StagedOutputs::offset(row, piece));
     }
   }
 }

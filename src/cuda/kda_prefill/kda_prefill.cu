@@ -90,18 +90,18 @@ void launch_mma_sync_chain(const KdaPrefillProblem& p, const PrefillPlan& plan,
     launch_mma_sync<1>(p, plan, target);
 }
 
-template <int kGroups>
+template <class Traits>
 void launch_wgmma(const KdaPrefillProblem& p, const PrefillPlan& plan, const Target& target) {
-  launch_one(kda_prefill_wgmma_chain_kernel<kGroups>, std::int64_t{2} / kGroups * p.N * p.HV,
-             kWgmmaThreads<kGroups>, sizeof(WgmmaChainShared<kGroups>), p, plan, target);
+  launch_one(kda_prefill_wgmma_chain_kernel<Traits>, std::int64_t{2} / Traits::kGroups * p.N * p.HV,
+             Traits::kThreads, sizeof(WgmmaChainShared<Traits>), p, plan, target);
 }
 
 /// Both halves of a head in one CTA share its factors, but also its tensor cores.
 void launch_wgmma_chain(const KdaPrefillProblem& p, const PrefillPlan& plan, const Target& target) {
   if (std::int64_t{2} * p.N * p.HV <= kManyCtas)
-    launch_wgmma<1>(p, plan, target);
+    launch_wgmma<WgmmaHalf>(p, plan, target);
   else
-    launch_wgmma<2>(p, plan, target);
+    launch_wgmma<WgmmaWhole>(p, plan, target);
 }
 
 template <class Chain>
