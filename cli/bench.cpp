@@ -110,6 +110,7 @@ BenchReport bench_backend(Backend backend, const std::vector<const Driver*>& dri
   harness::Limits limits(Variant{.backend = backend}.run_on(), request.threads);
   for (const Driver* driver : drivers)
     for (const BenchShape& shape : driver->bench_shapes(level_named(request.shapes))) {
+      if (shape.cuda_only && backend != Backend::kCuda) continue;
       progress.show(fmt::format("{} {}", driver->name, shape_text(shape.sizes)));
       bench_shape(*driver, shape, request, peers, limits, report);
     }

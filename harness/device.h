@@ -16,7 +16,7 @@ namespace k3::harness {
 const char* cuda_unusable();
 
 double run_once_on_device(const Driver& driver, Bundle& bundle, const RunOptions& options);
-Timing time_op_on_device(const Driver& driver, const BenchShape& shape, const RunOptions& options);
+Timing time_op_on_device(const Driver& driver, const Bundle& bundle, const RunOptions& options);
 Ceilings measure_cuda_ceilings();
 
 /// Device memory for what no bundle can hold.

@@ -263,9 +263,8 @@ double run_once_on_device(const Driver& driver, Bundle& bundle, const RunOptions
   return elapsed;
 }
 
-Timing time_op_on_device(const Driver& driver, const BenchShape& shape, const RunOptions& options) {
+Timing time_op_on_device(const Driver& driver, const Bundle& bundle, const RunOptions& options) {
   const Device device = current_device();
-  const Bundle bundle = shape.make();
   const Layout layout(bundle);
   ExecContext ctx = context_on(nullptr, options.variant);
 

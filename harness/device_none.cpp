@@ -10,7 +10,7 @@ double run_once_on_device(const Driver&, Bundle&, const RunOptions&) {
   throw UnsupportedError(cuda_unusable());
 }
 
-Timing time_op_on_device(const Driver&, const BenchShape&, const RunOptions&) {
+Timing time_op_on_device(const Driver&, const Bundle&, const RunOptions&) {
   throw UnsupportedError(cuda_unusable());
 }
 
