@@ -104,12 +104,13 @@ class Layout {
   std::size_t total_ = kGuardBytes;
 };
 
-/// Scratch memory of exactly the bytes asked for, filled with NaN, with guard bytes on both sides.
+/// Scratch memory of exactly the bytes asked for, with guard bytes on both sides.
 class GuardedWorkspace {
  public:
-  explicit GuardedWorkspace(std::size_t bytes) : bytes_(bytes), block_(bytes + 2 * kGuardBytes) {
+  GuardedWorkspace(std::size_t bytes, std::byte fill)
+      : bytes_(bytes), block_(bytes + 2 * kGuardBytes) {
     K3_CUDA_CHECK(cudaMemset(block_.data(), static_cast<int>(kGuardByte), bytes + 2 * kGuardBytes));
-    K3_CUDA_CHECK(cudaMemset(block_.data() + kGuardBytes, 0xFF, bytes));
+    K3_CUDA_CHECK(cudaMemset(block_.data() + kGuardBytes, static_cast<int>(fill), bytes));
   }
   [[nodiscard]] Workspace get() const {
     return bytes_ == 0 ? Workspace{} : Workspace{block_.data() + kGuardBytes, bytes_};
@@ -139,17 +140,23 @@ ExecContext context_on(cudaStream_t stream, const std::string& variant) {
   return ctx;
 }
 
-/// Calls with a workspace each.
+/// Calls with their workspaces.
 class Calls {
  public:
-  explicit Calls(std::span<const DeviceCall> calls) : calls_(calls.begin(), calls.end()) {
-    for (const DeviceCall& c : calls_)
-      workspaces_.emplace_back(c.driver->workspace_size(c.call, context_on(nullptr, c.variant)));
+  Calls(std::span<const DeviceCall> calls, const Workspaces& workspaces)
+      : calls_(calls.begin(), calls.end()) {
+    std::size_t largest = 0;
+    for (const DeviceCall& c : calls_) {
+      const auto bytes = c.driver->workspace_size(c.call, context_on(nullptr, c.variant));
+      largest = std::max(largest, bytes);
+      if (!workspaces.shared) workspaces_.emplace_back(bytes, workspaces.fill);
+    }
+    if (workspaces.shared) workspaces_.emplace_back(largest, workspaces.fill);
   }
   void enqueue(cudaStream_t stream) const {
     for (std::size_t i = 0; i < calls_.size(); ++i) {
       ExecContext ctx = context_on(stream, calls_[i].variant);
-      ctx.workspace = workspaces_[i].get();
+      ctx.workspace = workspaces_[std::min(i, workspaces_.size() - 1)].get();
       calls_[i].driver->run(calls_[i].call, ctx);
     }
   }
@@ -223,8 +230,8 @@ void DeviceBundle::download(Bundle& bundle) const {
   impl_->layout.read_back(image, bundle);
 }
 
-double run_on_device(std::span<const DeviceCall> calls) {
-  const Calls prepared(calls);
+double run_on_device(std::span<const DeviceCall> calls, const Workspaces& workspaces) {
+  const Calls prepared(calls, workspaces);
   const CudaStream stream;
   K3_CUDA_CHECK(cudaDeviceSynchronize());
   const auto begin = std::chrono::steady_clock::now();
@@ -237,16 +244,16 @@ double run_on_device(std::span<const DeviceCall> calls) {
 }
 
 struct DeviceGraph::Impl {
-  explicit Impl(std::span<const DeviceCall> span)
-      : calls(span), graph(stream.get(), [&] { calls.enqueue(stream.get()); }) {}
+  Impl(std::span<const DeviceCall> span, const Workspaces& workspaces)
+      : calls(span, workspaces), graph(stream.get(), [&] { calls.enqueue(stream.get()); }) {}
 
   CudaStream stream;
   Calls calls;
   CudaGraph graph;
 };
 
-DeviceGraph::DeviceGraph(std::span<const DeviceCall> calls)
-    : impl_(std::make_unique<Impl>(calls)) {}
+DeviceGraph::DeviceGraph(std::span<const DeviceCall> calls, const Workspaces& workspaces)
+    : impl_(std::make_unique<Impl>(calls, workspaces)) {}
 DeviceGraph::~DeviceGraph() = default;
 
 void DeviceGraph::replay() {
