@@ -50,13 +50,14 @@ class Layout {
   }
   [[nodiscard]] std::size_t total_bytes() const { return total_; }
 
-  /// The whole block as it is before the call: storages, and guard bytes everywhere else.
-  [[nodiscard]] std::vector<std::byte> image(const Bundle& bundle) const {
-    std::vector<std::byte> bytes(total_, kGuardByte);
+  /// The whole block as it is before the call: storages, and guard bytes everywhere else. Waits.
+  void upload(const Bundle& bundle, std::byte* base) const {
+    K3_CUDA_CHECK(cudaMemset(base, static_cast<int>(kGuardByte), total_));
     for (const auto& [name, tensor] : bundle.tensors)
       if (tensor.defined() && tensor.storage_bytes() > 0)
-        std::memcpy(bytes.data() + offset(name), tensor.storage(), tensor.storage_bytes());
-    return bytes;
+        K3_CUDA_CHECK(cudaMemcpy(base + offset(name), tensor.storage(), tensor.storage_bytes(),
+                                 cudaMemcpyHostToDevice));
+    K3_CUDA_CHECK(cudaDeviceSynchronize());
   }
 
   /// Copies the storages back. @throws Error naming the tensor beside which a guard byte has
@@ -217,10 +218,7 @@ DeviceBundle::~DeviceBundle() = default;
 const Call& DeviceBundle::call() const { return impl_->call; }
 
 void DeviceBundle::upload(const Bundle& bundle) {
-  const std::vector<std::byte> image = impl_->layout.image(bundle);
-  K3_CUDA_CHECK(
-      cudaMemcpy(impl_->block.data(), image.data(), image.size(), cudaMemcpyHostToDevice));
-  K3_CUDA_CHECK(cudaDeviceSynchronize());
+  impl_->layout.upload(bundle, impl_->block.data());
 }
 
 void DeviceBundle::download(Bundle& bundle) const {
@@ -286,12 +284,12 @@ Timing time_op_on_device(const Driver& driver, const Bundle& bundle, const RunOp
   const double wanted = std::max(2.0, std::ceil(cold_bytes / driver.cost(bundle).bytes) + 1);
   const int num_sets = static_cast<int>(std::min({wanted, fitting, kMaxSets}));
 
-  const CudaBuffer block(layout.total_bytes() * static_cast<std::size_t>(num_sets));
-  const std::vector<std::byte> image = layout.image(bundle);
-  K3_CUDA_CHECK(cudaMemcpy(block.data(), image.data(), image.size(), cudaMemcpyHostToDevice));
+  const std::size_t stride = layout.total_bytes();
+  const CudaBuffer block(stride * static_cast<std::size_t>(num_sets));
+  layout.upload(bundle, block.data());
   for (int set = 1; set < num_sets; ++set)
-    K3_CUDA_CHECK(cudaMemcpyAsync(block.data() + image.size() * static_cast<std::size_t>(set),
-                                  block.data(), image.size(), cudaMemcpyDeviceToDevice, nullptr));
+    K3_CUDA_CHECK(cudaMemcpyAsync(block.data() + stride * static_cast<std::size_t>(set),
+                                  block.data(), stride, cudaMemcpyDeviceToDevice, nullptr));
   ctx.workspace.bytes = driver.workspace_size(layout.call(bundle, block.data(), device), ctx);
   const CudaBuffer workspace(ctx.workspace.bytes);
   if (ctx.workspace.bytes > 0) ctx.workspace.data = workspace.data();
@@ -299,7 +297,7 @@ Timing time_op_on_device(const Driver& driver, const Bundle& bundle, const RunOp
 
   return time_in_graphs(num_sets, [&](int set, cudaStream_t stream) {
     ctx.stream = stream;
-    std::byte* base = block.data() + image.size() * static_cast<std::size_t>(set);
+    std::byte* base = block.data() + stride * static_cast<std::size_t>(set);
     driver.run(layout.call(bundle, base, device), ctx);
   });
 }
