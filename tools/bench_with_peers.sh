@@ -37,7 +37,8 @@ PYTHONPATH=$peer_path "$python" "$root/bench/peers/fla_recurrent.py" \
 peers=(chain fla)
 if [[ $# -eq 0 || " $* " == *" kda_prefill "* ]]; then
   PYTHONPATH=$peer_path "$python" "$root/bench/peers/fla_chunk.py" \
-    --json "$results/peer-fla-chunk.json" --limit-s "${PEER_LIMIT_S:-600}"
+    --json "$results/peer-fla-chunk.json" --limit-s "${PEER_LIMIT_S:-600}" ||
+    echo "bench_with_peers: fla_chunk.py broke off; the rows it has written count" >&2
   peers+=(fla-chunk)
 fi
 for peer in "${peers[@]}"; do
