@@ -8,7 +8,7 @@ sequences of one length are rows of a batch, others go by its way for graphs, wh
 on the host. A call that cannot be captured is timed as it is, launch by launch.
 
 The first call of each number of heads tunes itself for a minute and more. Every row is printed and
-written as soon as it is there, and no second one is begun after the time limit.
+written as soon as it is there, and none but the first is begun after the time limit.
 """
 import argparse
 import time
