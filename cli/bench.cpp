@@ -79,7 +79,10 @@ class Peers {
 void bench_shape(const Driver& driver, const BenchShape& shape, const BenchRequest& request,
                  const Peers& peers, harness::Limits& limits, BenchReport& report) {
   const harness::Bundle bundle = shape.make();
-  const BenchShape prepared = {shape.sizes, [&] { return bundle.clone(); }};
+  // A GPU works on copies of its own.
+  const bool writes_bundle = report.backend == Backend::kCpu;
+  const BenchShape prepared = {shape.sizes,
+                               [&] { return writes_bundle ? bundle.clone() : bundle; }};
   for (const Variant& variant : variants_of(driver.name, report.backend)) {
     BenchRow row;
     row.op = driver.name;
@@ -110,6 +113,7 @@ BenchReport bench_backend(Backend backend, const std::vector<const Driver*>& dri
   harness::Limits limits(Variant{.backend = backend}.run_on(), request.threads);
   for (const Driver* driver : drivers)
     for (const BenchShape& shape : driver->bench_shapes(level_named(request.shapes))) {
+      if (shape.cuda_only && backend != Backend::kCuda) continue;
       progress.show(fmt::format("{} {}", driver->name, shape_text(shape.sizes)));
       bench_shape(*driver, shape, request, peers, limits, report);
     }

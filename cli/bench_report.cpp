@@ -43,7 +43,8 @@ void print_report(const BenchReport& report) {
   fmt::print("{}: read+write {:.1f} GB/s, fp32 FMA {:.0f} GFLOP/s", report.machine,
              report.ceilings.read_write_gbps, report.ceilings.fma_gflops);
   if (report.backend == Backend::kCuda)
-    fmt::print(", empty launch {:.2f} us\n", report.ceilings.empty_launch_us);
+    fmt::print(", bf16 tensor cores {:.0f} GFLOP/s, empty launch {:.2f} us\n",
+               report.ceilings.tensor_gflops, report.ceilings.empty_launch_us);
   else
     fmt::print(", {} threads\n", report.threads);
   Table table({{"op"},
@@ -97,6 +98,7 @@ nlohmann::ordered_json to_json(const BenchReport& report) {
   if (report.backend == Backend::kCpu) json["threads"] = report.threads;
   json["ceilings"] = {{"read_write_gbps", report.ceilings.read_write_gbps},
                       {"fma_gflops", report.ceilings.fma_gflops},
+                      {"tensor_gflops", report.ceilings.tensor_gflops},
                       {"empty_launch_us", report.ceilings.empty_launch_us}};
   json["rows"] = std::move(rows);
   return json;

@@ -4,6 +4,7 @@
 #include "cuda/common/error.h"
 #include "cuda/common/launch.h"
 #include "cuda/common/pdl.cuh"
+#include "cuda/common/wgmma.cuh"
 #include "cuda/device.h"
 #include "harness/cuda_timing.h"
 #include "harness/device.h"
@@ -49,10 +50,58 @@ __global__ __launch_bounds__(kNumThreads) void fma_chains(float* out, float a, f
   out[static_cast<std::int64_t>(blockIdx.x) * kNumThreads + threadIdx.x] = sum;
 }
 
-cuda::LaunchConfig config_for(unsigned grid, cudaStream_t stream) {
+constexpr int kWarpgroup = 128;  // threads
+constexpr int kProductSteps = 512;
+constexpr double kStepFlops = 2.0 * 64 * 128 * 16;  // of a warpgroup
+
+/// Two bf16 numbers of either sign in [0.5, 1): what tensor cores draw depends on what they
+/// multiply.
+__device__ std::uint32_t some_pair(std::uint32_t i) {
+  return (i * 0x9E3779B9U & 0x807F807FU) | 0x3F003F00U;
+}
+
+/// In each step [64 x 16] times [16 x 128], by a warpgroup where there are such products, else by
+/// its warps.
+__global__ __launch_bounds__(kWarpgroup) void product_chains(float* out) {
+  alignas(1024) __shared__ std::uint32_t right[1024];  // two tiles of 16 rows of 128 bytes
+  for (unsigned i = threadIdx.x; i < 1024; i += kWarpgroup) right[i] = some_pair(i);
+  cuda::FragmentA left;
+  for (unsigned i = 0; i < 4; ++i) left.a[i] = some_pair(4 * threadIdx.x + i);
+  cuda::FragmentC sums[16] = {};
+  __syncthreads();
+#ifdef K3_HAS_WGMMA
+  constexpr std::uint32_t kTileBytes = 2048;
+  const auto address = static_cast<std::uint32_t>(__cvta_generic_to_shared(right));
+  asm volatile("fence.proxy.async.shared::cta;" ::: "memory");  // of `right`, to the products
+  __syncthreads();
+  const std::uint64_t rows = cuda::describe_rows(address, 0, kTileBytes);
+#pragma unroll 1
+  for (int step = 0; step < kProductSteps; step += 4) {
+    cuda::wgmma_fence();
+#pragma unroll
+    for (int i = 0; i < 4; ++i) cuda::issue_by_rows<true>(sums, left, rows);
+    cuda::wgmma_commit();
+    cuda::wgmma_wait<0>();
+  }
+#else
+  const std::uint32_t b0 = right[threadIdx.x % 32];
+  const std::uint32_t b1 = right[threadIdx.x % 32 + 32];
+#pragma unroll 1
+  for (int step = 0; step < kProductSteps; ++step) {
+#pragma unroll
+    for (cuda::FragmentC& sum : sums) cuda::multiply_add(sum, left, b0, b1);
+  }
+#endif
+  float total = 0.0F;
+  for (const cuda::FragmentC& sum : sums)
+    for (const float x : sum.c) total += x;
+  out[static_cast<std::int64_t>(blockIdx.x) * kWarpgroup + threadIdx.x] = total;
+}
+
+cuda::LaunchConfig config_for(unsigned grid, cudaStream_t stream, int threads = kNumThreads) {
   cuda::LaunchConfig config;
   config.grid = dim3(grid);
-  config.block = dim3(kNumThreads);
+  config.block = dim3(static_cast<unsigned>(threads));
   config.pdl = true;
   config.stream = stream;
   return config;
@@ -82,6 +131,12 @@ Ceilings measure_cuda_ceilings() {
   });
   const double flops = 2.0 * grid * kNumThreads * kFmaChains * kFmaSteps;
   ceilings.fma_gflops = flops / fma.median_us * 1e-3;
+
+  const Timing products = time_in_graphs(1, [&](int, cudaStream_t stream) {
+    K3_CUDA_CHECK(cuda::launch(product_chains, config_for(grid, stream, kWarpgroup),
+                               reinterpret_cast<float*>(buffer.data())));
+  });
+  ceilings.tensor_gflops = grid * kProductSteps * kStepFlops / products.median_us * 1e-3;
 
   const Timing empty = time_in_graphs(1, [&](int, cudaStream_t stream) {
     K3_CUDA_CHECK(cuda::launch(empty_kernel, config_for(1, stream)));

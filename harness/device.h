@@ -16,7 +16,7 @@ namespace k3::harness {
 const char* cuda_unusable();
 
 double run_once_on_device(const Driver& driver, Bundle& bundle, const RunOptions& options);
-Timing time_op_on_device(const Driver& driver, const BenchShape& shape, const RunOptions& options);
+Timing time_op_on_device(const Driver& driver, const Bundle& bundle, const RunOptions& options);
 Ceilings measure_cuda_ceilings();
 
 /// Device memory for what no bundle can hold.
@@ -65,14 +65,21 @@ struct DeviceCall {
   std::string variant;  ///< forced by name; empty = select() decides
 };
 
+/// What calls find in scratch memory, and whether they share it as the layers of a model do, the
+/// largest of theirs, or have one each.
+struct Workspaces {
+  bool shared = false;
+  std::byte fill{0xFF};  ///< every byte of it, before the first call
+};
+
 /// Enqueues the calls one behind the other in one stream and waits for the last. Returns
 /// microseconds from the first to there.
-double run_on_device(std::span<const DeviceCall> calls);
+double run_on_device(std::span<const DeviceCall> calls, const Workspaces& workspaces = {});
 
 /// The same as a graph. An allocation or a wait inside a call fails its capture.
 class DeviceGraph {
  public:
-  explicit DeviceGraph(std::span<const DeviceCall> calls);
+  explicit DeviceGraph(std::span<const DeviceCall> calls, const Workspaces& workspaces = {});
   ~DeviceGraph();
   DeviceGraph(const DeviceGraph&) = delete;
   DeviceGraph& operator=(const DeviceGraph&) = delete;

@@ -50,13 +50,14 @@ class Layout {
   }
   [[nodiscard]] std::size_t total_bytes() const { return total_; }
 
-  /// The whole block as it is before the call: storages, and guard bytes everywhere else.
-  [[nodiscard]] std::vector<std::byte> image(const Bundle& bundle) const {
-    std::vector<std::byte> bytes(total_, kGuardByte);
+  /// The whole block as it is before the call: storages, and guard bytes everywhere else. Waits.
+  void upload(const Bundle& bundle, std::byte* base) const {
+    K3_CUDA_CHECK(cudaMemset(base, static_cast<int>(kGuardByte), total_));
     for (const auto& [name, tensor] : bundle.tensors)
       if (tensor.defined() && tensor.storage_bytes() > 0)
-        std::memcpy(bytes.data() + offset(name), tensor.storage(), tensor.storage_bytes());
-    return bytes;
+        K3_CUDA_CHECK(cudaMemcpy(base + offset(name), tensor.storage(), tensor.storage_bytes(),
+                                 cudaMemcpyHostToDevice));
+    K3_CUDA_CHECK(cudaDeviceSynchronize());
   }
 
   /// Copies the storages back. @throws Error naming the tensor beside which a guard byte has
@@ -104,12 +105,13 @@ class Layout {
   std::size_t total_ = kGuardBytes;
 };
 
-/// Scratch memory of exactly the bytes asked for, filled with NaN, with guard bytes on both sides.
+/// Scratch memory of exactly the bytes asked for, with guard bytes on both sides.
 class GuardedWorkspace {
  public:
-  explicit GuardedWorkspace(std::size_t bytes) : bytes_(bytes), block_(bytes + 2 * kGuardBytes) {
+  GuardedWorkspace(std::size_t bytes, std::byte fill)
+      : bytes_(bytes), block_(bytes + 2 * kGuardBytes) {
     K3_CUDA_CHECK(cudaMemset(block_.data(), static_cast<int>(kGuardByte), bytes + 2 * kGuardBytes));
-    K3_CUDA_CHECK(cudaMemset(block_.data() + kGuardBytes, 0xFF, bytes));
+    K3_CUDA_CHECK(cudaMemset(block_.data() + kGuardBytes, static_cast<int>(fill), bytes));
   }
   [[nodiscard]] Workspace get() const {
     return bytes_ == 0 ? Workspace{} : Workspace{block_.data() + kGuardBytes, bytes_};
@@ -139,17 +141,23 @@ ExecContext context_on(cudaStream_t stream, const std::string& variant) {
   return ctx;
 }
 
-/// Calls with a workspace each.
+/// Calls with their workspaces.
 class Calls {
  public:
-  explicit Calls(std::span<const DeviceCall> calls) : calls_(calls.begin(), calls.end()) {
-    for (const DeviceCall& c : calls_)
-      workspaces_.emplace_back(c.driver->workspace_size(c.call, context_on(nullptr, c.variant)));
+  Calls(std::span<const DeviceCall> calls, const Workspaces& workspaces)
+      : calls_(calls.begin(), calls.end()) {
+    std::size_t largest = 0;
+    for (const DeviceCall& c : calls_) {
+      const auto bytes = c.driver->workspace_size(c.call, context_on(nullptr, c.variant));
+      largest = std::max(largest, bytes);
+      if (!workspaces.shared) workspaces_.emplace_back(bytes, workspaces.fill);
+    }
+    if (workspaces.shared) workspaces_.emplace_back(largest, workspaces.fill);
   }
   void enqueue(cudaStream_t stream) const {
     for (std::size_t i = 0; i < calls_.size(); ++i) {
       ExecContext ctx = context_on(stream, calls_[i].variant);
-      ctx.workspace = workspaces_[i].get();
+      ctx.workspace = workspaces_[std::min(i, workspaces_.size() - 1)].get();
       calls_[i].driver->run(calls_[i].call, ctx);
     }
   }
@@ -210,10 +218,7 @@ DeviceBundle::~DeviceBundle() = default;
 const Call& DeviceBundle::call() const { return impl_->call; }
 
 void DeviceBundle::upload(const Bundle& bundle) {
-  const std::vector<std::byte> image = impl_->layout.image(bundle);
-  K3_CUDA_CHECK(
-      cudaMemcpy(impl_->block.data(), image.data(), image.size(), cudaMemcpyHostToDevice));
-  K3_CUDA_CHECK(cudaDeviceSynchronize());
+  impl_->layout.upload(bundle, impl_->block.data());
 }
 
 void DeviceBundle::download(Bundle& bundle) const {
@@ -223,8 +228,8 @@ void DeviceBundle::download(Bundle& bundle) const {
   impl_->layout.read_back(image, bundle);
 }
 
-double run_on_device(std::span<const DeviceCall> calls) {
-  const Calls prepared(calls);
+double run_on_device(std::span<const DeviceCall> calls, const Workspaces& workspaces) {
+  const Calls prepared(calls, workspaces);
   const CudaStream stream;
   K3_CUDA_CHECK(cudaDeviceSynchronize());
   const auto begin = std::chrono::steady_clock::now();
@@ -237,16 +242,16 @@ double run_on_device(std::span<const DeviceCall> calls) {
 }
 
 struct DeviceGraph::Impl {
-  explicit Impl(std::span<const DeviceCall> span)
-      : calls(span), graph(stream.get(), [&] { calls.enqueue(stream.get()); }) {}
+  Impl(std::span<const DeviceCall> span, const Workspaces& workspaces)
+      : calls(span, workspaces), graph(stream.get(), [&] { calls.enqueue(stream.get()); }) {}
 
   CudaStream stream;
   Calls calls;
   CudaGraph graph;
 };
 
-DeviceGraph::DeviceGraph(std::span<const DeviceCall> calls)
-    : impl_(std::make_unique<Impl>(calls)) {}
+DeviceGraph::DeviceGraph(std::span<const DeviceCall> calls, const Workspaces& workspaces)
+    : impl_(std::make_unique<Impl>(calls, workspaces)) {}
 DeviceGraph::~DeviceGraph() = default;
 
 void DeviceGraph::replay() {
@@ -263,9 +268,8 @@ double run_once_on_device(const Driver& driver, Bundle& bundle, const RunOptions
   return elapsed;
 }
 
-Timing time_op_on_device(const Driver& driver, const BenchShape& shape, const RunOptions& options) {
+Timing time_op_on_device(const Driver& driver, const Bundle& bundle, const RunOptions& options) {
   const Device device = current_device();
-  const Bundle bundle = shape.make();
   const Layout layout(bundle);
   ExecContext ctx = context_on(nullptr, options.variant);
 
@@ -280,12 +284,12 @@ Timing time_op_on_device(const Driver& driver, const BenchShape& shape, const Ru
   const double wanted = std::max(2.0, std::ceil(cold_bytes / driver.cost(bundle).bytes) + 1);
   const int num_sets = static_cast<int>(std::min({wanted, fitting, kMaxSets}));
 
-  const CudaBuffer block(layout.total_bytes() * static_cast<std::size_t>(num_sets));
-  const std::vector<std::byte> image = layout.image(bundle);
-  K3_CUDA_CHECK(cudaMemcpy(block.data(), image.data(), image.size(), cudaMemcpyHostToDevice));
+  const std::size_t stride = layout.total_bytes();
+  const CudaBuffer block(stride * static_cast<std::size_t>(num_sets));
+  layout.upload(bundle, block.data());
   for (int set = 1; set < num_sets; ++set)
-    K3_CUDA_CHECK(cudaMemcpyAsync(block.data() + image.size() * static_cast<std::size_t>(set),
-                                  block.data(), image.size(), cudaMemcpyDeviceToDevice, nullptr));
+    K3_CUDA_CHECK(cudaMemcpyAsync(block.data() + stride * static_cast<std::size_t>(set),
+                                  block.data(), stride, cudaMemcpyDeviceToDevice, nullptr));
   ctx.workspace.bytes = driver.workspace_size(layout.call(bundle, block.data(), device), ctx);
   const CudaBuffer workspace(ctx.workspace.bytes);
   if (ctx.workspace.bytes > 0) ctx.workspace.data = workspace.data();
@@ -293,7 +297,7 @@ Timing time_op_on_device(const Driver& driver, const BenchShape& shape, const Ru
 
   return time_in_graphs(num_sets, [&](int set, cudaStream_t stream) {
     ctx.stream = stream;
-    std::byte* base = block.data() + image.size() * static_cast<std::size_t>(set);
+    std::byte* base = block.data() + stride * static_cast<std::size_t>(set);
     driver.run(layout.call(bundle, base, device), ctx);
   });
 }

@@ -10,7 +10,7 @@ double run_once_on_device(const Driver&, Bundle&, const RunOptions&) {
   throw UnsupportedError(cuda_unusable());
 }
 
-Timing time_op_on_device(const Driver&, const BenchShape&, const RunOptions&) {
+Timing time_op_on_device(const Driver&, const Bundle&, const RunOptions&) {
   throw UnsupportedError(cuda_unusable());
 }
 
@@ -35,10 +35,14 @@ const Call& DeviceBundle::call() const { return impl_->call; }
 void DeviceBundle::upload(const Bundle&) {}
 void DeviceBundle::download(Bundle&) const {}
 
-double run_on_device(std::span<const DeviceCall>) { throw UnsupportedError(cuda_unusable()); }
+double run_on_device(std::span<const DeviceCall>, const Workspaces&) {
+  throw UnsupportedError(cuda_unusable());
+}
 
 struct DeviceGraph::Impl {};
-DeviceGraph::DeviceGraph(std::span<const DeviceCall>) { throw UnsupportedError(cuda_unusable()); }
+DeviceGraph::DeviceGraph(std::span<const DeviceCall>, const Workspaces&) {
+  throw UnsupportedError(cuda_unusable());
+}
 DeviceGraph::~DeviceGraph() = default;
 void DeviceGraph::replay() {}
 

@@ -67,11 +67,14 @@ struct Case {
 struct Cost {
   double bytes = 0;  ///< each input read once, each output written once
   double flops = 0;  ///< useful operations, 2 per multiply-add; floor = max of the two times
+  /// On CUDA the operations are products of bf16 matrices and count at that rate.
+  bool tensor_cores = false;
 };
 
 struct BenchShape {
   std::map<std::string, std::int64_t> sizes;  ///< the `shape` object of a bench row
   std::function<Bundle()> make;
+  bool cuda_only = false;  ///< would take a CPU seconds a call
 };
 
 enum class Level { kQuick, kK3, kFull };

@@ -24,9 +24,9 @@ Tensor guard_block(std::size_t bytes) {
 
 }  // namespace
 
-HostWorkspace::HostWorkspace(std::size_t bytes)
+HostWorkspace::HostWorkspace(std::size_t bytes, std::byte fill)
     : block_(guard_block(bytes + kGuardBytes)), bytes_(bytes) {
-  std::memset(block_.storage(), 0xFF, bytes);
+  std::memset(block_.storage(), static_cast<int>(fill), bytes);
 }
 
 Workspace HostWorkspace::get() {

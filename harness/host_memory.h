@@ -11,11 +11,11 @@
 /// Host memory with guard bytes, for runs that must not write outside what they were given.
 namespace k3::harness {
 
-/// Scratch memory of exactly the bytes asked for, 64-byte aligned, filled with NaN, with guard
-/// bytes behind it.
+/// Scratch memory of exactly the bytes asked for, 64-byte aligned, filled with NaN or another byte,
+/// with guard bytes behind it.
 class HostWorkspace {
  public:
-  explicit HostWorkspace(std::size_t bytes);
+  explicit HostWorkspace(std::size_t bytes, std::byte fill = std::byte{0xFF});
   [[nodiscard]] Workspace get();
   /// @throws Error where a guard byte has changed.
   void check() const;

@@ -16,13 +16,15 @@ double quantile(std::vector<double> values, double q) {
 
 Ceilings mean(const Ceilings& a, const Ceilings& b) {
   return {0.5 * (a.read_write_gbps + b.read_write_gbps), 0.5 * (a.fma_gflops + b.fma_gflops),
-          0.5 * (a.empty_launch_us + b.empty_launch_us)};
+          0.5 * (a.tensor_gflops + b.tensor_gflops), 0.5 * (a.empty_launch_us + b.empty_launch_us)};
 }
 
 }  // namespace
 
 double floor_us(const Cost& cost, const Ceilings& ceilings) {
-  return 1e-3 * std::max(cost.bytes / ceilings.read_write_gbps, cost.flops / ceilings.fma_gflops);
+  const bool tensor_cores = cost.tensor_cores && ceilings.tensor_gflops > 0;
+  const double gflops = tensor_cores ? ceilings.tensor_gflops : ceilings.fma_gflops;
+  return 1e-3 * std::max(cost.bytes / ceilings.read_write_gbps, cost.flops / gflops);
 }
 
 Limits::Limits(RunOn on, int threads) {
@@ -44,7 +46,7 @@ Ceilings Limits::overall() const {
     return values.empty() ? 0.0 : quantile(std::move(values), 0.5);
   };
   return {median(&Ceilings::read_write_gbps), median(&Ceilings::fma_gflops),
-          median(&Ceilings::empty_launch_us)};
+          median(&Ceilings::tensor_gflops), median(&Ceilings::empty_launch_us)};
 }
 
 Rounds::Rounds(std::function<Ceilings()> read, const Cost& cost)

@@ -13,7 +13,8 @@
 /// each sample is compared with the readings next to it.
 namespace k3::harness {
 
-/// The time that the rates allow for a call's bytes and operations, whichever is longer.
+/// The time that the rates allow for a call's bytes and operations, whichever is longer. A machine
+/// without a rate for products of matrices does them by fp32 multiply-adds.
 double floor_us(const Cost& cost, const Ceilings& ceilings);
 
 /// Reads the rates of this CPU. The buffer is moved through in windows, each past the last cache of

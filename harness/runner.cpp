@@ -205,8 +205,9 @@ Timing time_op(const Driver& driver, const BenchShape& shape, const RunOptions& 
                Limits& limits) {
   if (options.on == RunOn::kOracle) throw UnsupportedError("the oracle is not timed");
   if (options.on == RunOn::kCpu) return time_on_cpu(driver, shape, options, limits);
-  Timing timing = time_op_on_device(driver, shape, options);
-  timing.floor_us = floor_us(driver.cost(shape.make()), limits.read());
+  const Bundle bundle = shape.make();
+  Timing timing = time_op_on_device(driver, bundle, options);
+  timing.floor_us = floor_us(driver.cost(bundle), limits.read());
   return timing;
 }
 

@@ -57,6 +57,7 @@ Timing time_op(const Driver& driver, const BenchShape& shape, const RunOptions& 
 struct Ceilings {
   double read_write_gbps = 0;  ///< in-place scale of a buffer past the caches, bytes read + written
   double fma_gflops = 0;       ///< fp32 fused multiply-add, 2 per operation
+  double tensor_gflops = 0;    ///< CUDA: products of bf16 matrices, fp32 sums; 0 on the CPU
   double empty_launch_us = 0;  ///< CUDA: an empty kernel in a graph; 0 on the CPU
 };
 

@@ -1,12 +1,14 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 #
-# Benches our CUDA kernels, our decode in three launches and a peer's decode kernel one after the
-# other on this machine, and puts the others' figures beside ours:
+# Benches our CUDA kernels, our decode in three launches and a peer's decode and prefill kernels one
+# after the other on this machine, and puts the others' figures beside ours:
 #   tools/bench_with_peers.sh BUNDLE_DIR PEER_PYTHONPATH RESULTS_DIR [OP...]
 # BUNDLE_DIR       of tools/make_gpu_bundle.sh
 # PEER_PYTHONPATH  a folder with fla-core (and einops, packaging where Python lacks them) unpacked
-# RESULTS_DIR      gets bench-cuda.json (ours, joined), peer-chain.json and peer-fla.json
+# RESULTS_DIR      gets bench-cuda.json (ours, joined), peer-chain.json, peer-fla.json and, where
+#                  kda_prefill is benched, peer-fla-chunk.json, which tunes itself for minutes: no
+#                  row is begun after PEER_LIMIT_S seconds (600)
 # Python with torch and triton: PYTHON, or else python3.
 set -euo pipefail
 
@@ -32,7 +34,14 @@ mkdir -p "$results"
 "$bundle/bin/k3_decode_chain" --json "$results/peer-chain.json"
 PYTHONPATH=$peer_path "$python" "$root/bench/peers/fla_recurrent.py" \
   --json "$results/peer-fla.json"
-for peer in chain fla; do
+peers=(chain fla)
+if [[ $# -eq 0 || " $* " == *" kda_prefill "* ]]; then
+  PYTHONPATH=$peer_path "$python" "$root/bench/peers/fla_chunk.py" \
+    --json "$results/peer-fla-chunk.json" --limit-s "${PEER_LIMIT_S:-600}" ||
+    echo "bench_with_peers: fla_chunk.py broke off; the rows it has written count" >&2
+  peers+=(fla-chunk)
+fi
+for peer in "${peers[@]}"; do
   "$python" "$root/tools/join_peers.py" "$results/bench-cuda.json" "$results/peer-$peer.json" ||
     echo "bench_with_peers: $peer has no row in this report" >&2
 done

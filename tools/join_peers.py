@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Puts a peer's figures, as the programs in bench/peers write them, into a report of `k3 bench`.
 
-Both must be of the same machine. Every row of one of the peer's `ops` whose B and H it was timed at
-gets the figure in its `peer` object; the report is rewritten in place.
+Both must be of the same machine. Every row of one of the peer's `ops` whose shape is one of the
+peer's, every size of it, gets the figure in its `peer` object; the report is rewritten in place.
 """
 import argparse
 import json
@@ -16,14 +16,15 @@ def join(report, peer):
             raise SystemExit(f"join_peers: the peer's file has no {key}")
     if report["machine"] != peer["machine"]:
         raise SystemExit(f"join_peers: {report['machine']} is not {peer['machine']}")
-    figures = {(row["B"], row["H"]): row["us"] for row in peer["rows"]}
     joined = 0
     for row in report["rows"]:
-        shape = row["shape"]
-        if row["op"] not in peer["ops"] or (shape.get("B"), shape.get("H")) not in figures:
+        if row["op"] not in peer["ops"]:
             continue
-        row["peer"][peer["name"]] = figures[shape["B"], shape["H"]]
-        joined += 1
+        for figure in peer["rows"]:
+            if all(figure.get(name) == size for name, size in row["shape"].items()):
+                row["peer"][peer["name"]] = figure["us"]
+                joined += 1
+                break
     return joined
 
 

@@ -69,10 +69,12 @@ def draw(report, path):
                for name, colour in peer_colours.items()]
     figure.legend(handles=legend, loc="outside lower right", ncols=4, fontsize=7, frameon=False)
     ceilings = report["ceilings"]
+    tensor_gflops = ceilings.get("tensor_gflops", 0)  # of a GPU; reports before 2026-11-30 lack it
+    tensor_cores = f", bf16 tensor cores {tensor_gflops:,.0f} GFLOP/s" if tensor_gflops else ""
     figure.suptitle(
         f"{report['machine']}  {report['date']}  {report['commit']}\n"
         f"read+write {ceilings['read_write_gbps']:,.0f} GB/s, "
-        f"fp32 FMA {ceilings['fma_gflops']:,.0f} GFLOP/s", fontsize=9)
+        f"fp32 FMA {ceilings['fma_gflops']:,.0f} GFLOP/s{tensor_cores}", fontsize=9)
     figure.savefig(path, format="svg", metadata={"Date": None})
 
 

@@ -28,14 +28,18 @@ Bundle prefill_layer(const PrefillLayer& layer) {
   const std::int64_t T = cu.back();
   const std::int64_t H = layer.H;
   const auto N = static_cast<std::int64_t>(layer.lengths.size());
+  const bool repeat = layer.period > 0;
+  const std::int64_t tokens = repeat ? layer.period : std::max<std::int64_t>(T, 1);
   Bundle b;
   for (const char* name : {"q", "k", "v", "g"})
-    b.tensors[name] = normal(random, DType::kBF16, {1, T, H, kD});
-  b.tensors["beta"] = normal(random, DType::kBF16, {1, T, H});
+    b.tensors[name] = repeated_normal(random, DType::kBF16, {1, T, H, kD}, tokens * H * kD);
+  b.tensors["beta"] = repeated_normal(random, DType::kBF16, {1, T, H}, tokens * H);
   b.tensors["A_log"] = uniform(random, DType::kF32, {H}, 0.0, 1.0);
   b.tensors["dt_bias"] = normal(random, DType::kF32, {H, kD});
   b.tensors["cu_seqlens"] = integers(DType::kI32, cu);
-  if (layer.initial_state) b.tensors["initial_state"] = normal(random, DType::kF32, {N, H, kD, kD});
+  if (layer.initial_state)
+    b.tensors["initial_state"] =
+        repeated_normal(random, DType::kF32, {N, H, kD, kD}, (repeat ? 1 : N) * H * kD * kD);
   b.tensors["out"] = poisoned(DType::kBF16, {1, T, H, kD});
   b.tensors["final_state"] = poisoned(DType::kF32, {N, H, kD, kD});
   b.scalars = {

@@ -17,6 +17,9 @@ struct PrefillLayer {
   std::int64_t H = 12;                       ///< of 96, on one of 8 ranks
   bool initial_state = true;
   std::uint64_t seed = 1;
+  /// Tokens, and the states of sequences, come over and over after so many tokens; 0: never. For
+  /// calls that take longer to draw than to run.
+  std::int64_t period = 0;
 };
 
 /// Every tensor of the call, outputs poisoned.

@@ -81,9 +81,11 @@ std::size_t workspace_size(const Call& call, const ExecContext& ctx) {
 }
 
 /// Bytes: every tensor of the call once. Useful work: decay, prediction, correction and read-out of
-/// the recurrence, 7 operations an element of the state, a token and a value head.
+/// the recurrence, 7 operations an element of the state, a token and a value head; in chunks nearly
+/// all of them are products.
 Cost cost(const Bundle& bundle) {
   Cost cost;
+  cost.tensor_cores = true;
   for (const auto& [name, tensor] : bundle.tensors)
     cost.bytes +=
         static_cast<double>(tensor.numel()) * static_cast<double>(size_of(tensor.dtype()));
@@ -92,10 +94,20 @@ Cost cost(const Bundle& bundle) {
   return cost;
 }
 
+/// After so many the tokens of a bench shape come again, where it has more.
+constexpr std::int64_t kPeriod = 256;
+
 BenchShape bench_shape(const std::vector<std::int64_t>& lengths, std::int64_t H) {
   const std::int64_t T = std::accumulate(lengths.begin(), lengths.end(), std::int64_t{0});
-  return {{{"T", T}, {"H", H}, {"seqs", static_cast<std::int64_t>(lengths.size())}},
-          [=] { return prefill_layer({.lengths = lengths, .H = H, .seed = 3}); }};
+  return {{{"T", T}, {"H", H}, {"seqs", static_cast<std::int64_t>(lengths.size())}}, [=] {
+            return prefill_layer(
+                {.lengths = lengths, .H = H, .seed = 3, .period = std::min(T, kPeriod)});
+          }};
+}
+
+BenchShape for_cuda(BenchShape shape) {
+  shape.cuda_only = true;
+  return shape;
 }
 
 std::vector<BenchShape> bench_shapes(Level level) {
@@ -104,12 +116,19 @@ std::vector<BenchShape> bench_shapes(Level level) {
   if (level == Level::kQuick) return shapes;
   shapes.push_back(bench_shape({512}, 12));
   shapes.push_back(bench_shape({8192}, 12));
-  shapes.push_back(bench_shape({1300, 547, 2048, 963, 271, 3063}, 12));
+  const std::vector<std::int64_t> mixed = {1300, 547, 2048, 963, 271, 3063};
+  shapes.push_back(bench_shape(mixed, 12));
   if (level == Level::kK3) return shapes;
   shapes.push_back(bench_shape({1}, 12));
   shapes.push_back(bench_shape(std::vector<std::int64_t>(256, 1), 12));
   shapes.push_back(bench_shape({2048}, 96));
   shapes.push_back(bench_shape({2048}, 1));
+  const std::vector<std::int64_t> eight(8, 1024);
+  for (const std::int64_t H : {96, 64, 24}) shapes.push_back(for_cuda(bench_shape({8192}, H)));
+  shapes.push_back(for_cuda(bench_shape(mixed, 96)));
+  for (const std::int64_t H : {96, 12}) shapes.push_back(for_cuda(bench_shape(eight, H)));
+  shapes.push_back(for_cuda(bench_shape({65536}, 12)));
+  shapes.push_back(for_cuda(bench_shape(std::vector<std::int64_t>(128, 64), 96)));
   return shapes;
 }
 

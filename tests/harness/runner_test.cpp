@@ -124,6 +124,16 @@ TEST(TimeOp, OrdersItsQuantiles) {
   EXPECT_GT(limits.overall().fma_gflops, 0.0);
 }
 
+TEST(Floor, HoldsProductsAgainstTensorCoresWhereThereAreAny) {
+  const Cost vectors = {.bytes = 1000, .flops = 6e6};
+  const Cost products = {.bytes = 1000, .flops = 6e6, .tensor_cores = true};
+  const Ceilings gpu = {.read_write_gbps = 1, .fma_gflops = 1e3, .tensor_gflops = 3e3};
+  const Ceilings cpu = {.read_write_gbps = 1, .fma_gflops = 1e3};
+  EXPECT_DOUBLE_EQ(floor_us(vectors, gpu), 6.0);
+  EXPECT_DOUBLE_EQ(floor_us(products, gpu), 2.0);
+  EXPECT_DOUBLE_EQ(floor_us(products, cpu), 6.0);
+}
+
 TEST(Rounds, HoldEachSampleAgainstItsOwnMoment) {
   // 1000 bytes: 20 us at 0.05 GB/s, 50 us at 0.02 GB/s. The machine slows down after three rounds.
   double rate = 0.05;

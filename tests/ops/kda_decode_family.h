@@ -1,22 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <gtest/gtest.h>
-
-#include <algorithm>
 #include <cmath>
-#include <cstring>
 #include <map>
-#include <set>
-#include <string>
-#include <vector>
 
-#include "harness/device.h"
 #include "harness/inputs.h"
 #include "harness/ops/kda_layer.h"
-#include "harness/runner.h"
-#include "k3/capability.h"
 #include "k3/error.h"
+#include "tests/ops/machines.h"
 
 /// What the tests of the decode family share: kda_fused_decode, kda_packed_decode, kda_verify,
 /// kda_replay_commit and kda_output_norm promise equal bits to each other, on every backend.
@@ -26,42 +17,6 @@ inline constexpr std::int64_t kHeadDim = 128;
 inline constexpr const char* kFamily[] = {"kda_fused_decode", "kda_packed_decode", "kda_verify",
                                           "kda_replay_commit", "kda_output_norm"};
 inline constexpr const char* kTokenTensors[] = {"mixed_qkv", "g", "beta", "onorm_gate"};
-
-/// A backend, and one variant of the op under test. Other ops of a test take their own choice.
-struct Machine {
-  RunOn on = RunOn::kCpu;
-  std::string variant;
-};
-
-/// Every variant of the op in this build.
-inline std::vector<Machine> machines_of(const std::string& op) {
-  std::vector<Machine> machines;
-  std::set<std::string> seen;
-  for (const Capability& row : capabilities())
-    if (row.op == op && seen.insert(name_of(row.backend) + row.variant).second)
-      machines.push_back({row.backend == Backend::kCuda ? RunOn::kCuda : RunOn::kCpu, row.variant});
-  return machines;
-}
-
-inline std::vector<std::string> variants_of(const std::string& op, RunOn on) {
-  std::vector<std::string> variants;
-  for (const Machine& machine : machines_of(op))
-    if (machine.on == on) variants.push_back(machine.variant);
-  return variants;
-}
-
-inline std::string name_of(const Machine& machine) {
-  return (machine.on == RunOn::kCuda ? "on_cuda_" : "on_cpu_") + machine.variant;
-}
-
-inline void PrintTo(const Machine& machine, std::ostream* os) { *os << name_of(machine); }
-
-inline Bundle run_on(RunOn on, const char* op, const Bundle& bundle,
-                     const std::string& variant = "") {
-  Bundle result = bundle.clone();
-  run_once(*find_driver(op), result, {.on = on, .variant = variant});
-  return result;
-}
 
 /// Tests of one op, a Machine at a time.
 class FamilyTest : public testing::TestWithParam<Machine> {
@@ -90,29 +45,6 @@ class FamilyOnDevice : public testing::TestWithParam<const char*> {
 
 inline std::string device_test_name(const testing::TestParamInfo<const char*>& info) {
   return std::string("on_cuda_") + info.param;
-}
-
-/// Piece `index` of `count` equal ones of a dense tensor.
-inline std::span<const std::byte> piece(const Tensor& tensor, std::int64_t index,
-                                        std::int64_t count) {
-  const std::size_t bytes = tensor.storage_bytes() / static_cast<std::size_t>(count);
-  return {tensor.storage() + static_cast<std::size_t>(index) * bytes, bytes};
-}
-
-inline bool same_bytes(std::span<const std::byte> a, std::span<const std::byte> b) {
-  return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size()) == 0;
-}
-
-/// The first tensor whose storages differ, gaps included, and where; or empty.
-inline std::string difference(const Bundle& a, const Bundle& b) {
-  for (const auto& [name, tensor] : a.tensors) {
-    const Tensor& other = b.tensors.at(name);
-    const std::byte* const end = tensor.storage() + tensor.storage_bytes();
-    if (tensor.storage_bytes() != other.storage_bytes()) return name + " has another size";
-    const auto at = std::mismatch(tensor.storage(), end, other.storage()).first;
-    if (at != end) return name + " at byte " + std::to_string(at - tensor.storage());
-  }
-  return "";
 }
 
 /// Values that differ from row to row of the pool, unlike the makers' of kda_layer.h.

@@ -21,11 +21,12 @@ inline Bundle run_cpu(const char* op, const Bundle& bundle, int threads = 0) {
 }
 
 /// Runs a call that a bundle cannot hold (views that share memory, or lie far apart) on the CPU,
-/// with a workspace of exactly the bytes it asks for.
-inline void run_call(const Driver& driver, const Call& call, int threads = 0) {
+/// with a workspace of exactly the bytes it asks for, each of which is `fill`.
+inline void run_call(const Driver& driver, const Call& call, int threads = 0,
+                     std::byte fill = std::byte{0xFF}) {
   ExecContext ctx;
   ctx.threads = threads;
-  HostWorkspace workspace(driver.workspace_size(call, ctx));
+  HostWorkspace workspace(driver.workspace_size(call, ctx), fill);
   ctx.workspace = workspace.get();
   driver.run(call, ctx);
   workspace.check();

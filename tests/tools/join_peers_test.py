@@ -23,6 +23,8 @@ REPORT = {
         row("kda_fused_decode", B=2, H=12),
         row("kda_fused_decode", B=1, H=96),
         row("kda_replay_commit", B=1, H=12, layers=4, A=4),
+        row("kda_prefill", T=8192, H=12, seqs=1),
+        row("kda_prefill", T=8192, H=12, seqs=8),
         row("situ_and_mul", D=6144, tokens=1),
     ],
 }
@@ -61,6 +63,21 @@ class JoinPeers(unittest.TestCase):
         expected = copy.deepcopy(REPORT)
         expected["rows"][0]["peer"][NAME] = 3.95
         status, _, report = self.run_tool(REPORT, {**PEER, "ops": ["kda_fused_decode"]})
+        self.assertEqual((status, report), (0, expected))
+
+    def test_every_size_of_a_shape_must_agree(self):
+        peer = {
+            "machine": "nvidia-h200",
+            "name": "fla chunk_kda 0.6.0",
+            "ops": ["kda_prefill"],
+            "rows": [
+                {"T": 512, "H": 12, "seqs": 1, "us": 900.0},
+                {"T": 8192, "H": 12, "seqs": 8, "us": 1640.0, "way": "graph"},
+            ],
+        }
+        expected = copy.deepcopy(REPORT)
+        expected["rows"][6]["peer"]["fla chunk_kda 0.6.0"] = 1640.0
+        status, _, report = self.run_tool(REPORT, peer)
         self.assertEqual((status, report), (0, expected))
 
     def test_another_machine_is_refused(self):
