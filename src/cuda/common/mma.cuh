@@ -35,6 +35,13 @@ __device__ inline float2 unpack_bf16(std::uint32_t pair) {
   return {__uint_as_float(pair << 16), __uint_as_float(pair & 0xFFFF0000U)};
 }
 
+/// The product of two pairs, rounded.
+__device__ inline std::uint32_t multiply_pairs(std::uint32_t x, std::uint32_t y) {
+  std::uint32_t product;
+  asm("mul.rn.bf16x2 %0, %1, %2;" : "=r"(product) : "r"(x), "r"(y));
+  return product;
+}
+
 /// C += A B
 __device__ inline void multiply_add(FragmentC& c, const FragmentA& a, std::uint32_t b0,
                                     std::uint32_t b1) {

@@ -11,29 +11,31 @@
 /// value head). G is the cumulative log2 decay of the chunk, per channel; a block has 16 rows.
 ///
 ///   1. q, k, g, beta into registers (inputs.cuh); G within each block; sums over channels for the
-///      norms.
-///   2. exp(G_i - G_j) = exp(G_i - R) exp(R - G_j), with R the G of row 7 of the block of i: row
-///      operands k and q times exp(G_i - R), column operands k exp(R - G_j) for its own and each
-///      later block. The operands of the chain, q exp(G), k exp(G_last - G) and gamma, go out, k
-///      exp(G) to shared memory. Where a block's decay leaves the range of that (a factor above
-///      2^60), the chunk takes the way of wide_range.cuh instead.
+///      norms. v is asked for.
+///   2. exp(G_i - G_j) = exp(G_i - R_i) exp(R_i - R_j) exp(R_j - G_j), with R the G of a row in the
+///      middle of the block, rounded to a whole number: row operands k and q times exp(G - R),
+///      column operands k exp(R - G), and between them powers of two, by which a bf16 number is
+///      multiplied exactly. The operands of the chain, q exp(G), k exp(G_last - G) and gamma, go
+///      out. Where a block's decay leaves the range of these factors, the chunk takes the way of
+///      wide_range.cuh instead.
 ///   3. L and the output matrix: products of row and column operands, 20 of 16 x 16.
-///   4. X = (I + L)^-1 (inverse.cuh), M = X diag(beta) in two parts; v arrives meanwhile.
+///   4. X = (I + L)^-1 (inverse.cuh), M = X diag(beta) in two parts.
 ///   5. -M (k exp(G)) and M v; bulk copies to the workspace.
 ///
-/// Rows past the sequence have k = q = v = 0, beta = 0 and no decay.
+/// Rows past the sequence have k = q = v = 0, beta = 0 and no decay. Where cu_seqlens cuts several
+/// sequences, one more CTA orders them for the chain.
 ///
-/// Where cu_seqlens cuts several sequences, one more CTA orders them for the chain.
-///
-/// Shared memory: BuilderShared, whose operands of step 2 give way to v and M. Barriers:
-/// __syncthreads only.
+/// Shared memory: BuilderShared. Barriers: __syncthreads only.
 namespace k3::cuda {
 
-/// Row of a block to which its factors refer.
+/// Row of a block whose G, rounded, its factors refer to.
 inline constexpr int kReferenceRow = 7;
-/// Largest exponent of a factor exp(R - G) or exp(G - R). Products above the diagonal may overflow;
-/// they count for nothing.
-inline constexpr float kMaxExponent = 60.0F;
+/// Largest exponents of the factors exp(G - R) and exp(R - G); gates down to -5 stay within. Then
+/// what two blocks' references are apart is more than a bf16 number's exponent only if the rows
+/// between them decay by 2^-15, too. Products above the diagonal may overflow; they count for
+/// nothing.
+inline constexpr float kMaxSince = 52.0F;
+inline constexpr float kMaxUntil = 58.0F;
 
 /// Decays of steps become sums from the block's first row on; totals and middles into shared
 /// memory. Returns whether all factors are in range.
@@ -45,8 +47,38 @@ __device__ inline bool accumulate_in_block(float2 (&G)[kBlock], const BuilderTas
   const float2 total = G[kBlock - 1];
   *reinterpret_cast<float2*>(&shared.totals[task.block][task.channel]) = total;
   *reinterpret_cast<float2*>(&shared.middles[task.block][task.channel]) = middle;
-  return middle.x - total.x <= kMaxExponent && middle.y - total.y <= kMaxExponent &&
-         G[0].x - middle.x <= kMaxExponent && G[0].y - middle.y <= kMaxExponent;
+  return G[0].x - middle.x <= kMaxSince && G[0].y - middle.y <= kMaxSince &&
+         middle.x - total.x <= kMaxUntil && middle.y - total.y <= kMaxUntil;
+}
+
+/// What the thread's channels decay by, in log2.
+struct ChannelDecays {
+  float2 own;        ///< reference of the thread's block, from the chunk's start
+  float2 own_local;  ///< from the block's start
+  float2 last;       ///< of the whole chunk
+};
+
+/// Also writes the factors between references.
+__device__ inline ChannelDecays find_references(const BuilderTask& task, BuilderShared& shared) {
+  float2 reference[kBlocks];
+  ChannelDecays decays = {};
+#pragma unroll
+  for (int b = 0; b < kBlocks; ++b) {
+    const float2 before = decays.last;
+    const float2 middle = *reinterpret_cast<const float2*>(&shared.middles[b][task.channel]);
+    reference[b] = {rintf(before.x + middle.x), rintf(before.y + middle.y)};
+    decays.last = before + *reinterpret_cast<const float2*>(&shared.totals[b][task.channel]);
+    if (b == task.block) {
+      decays.own = reference[b];
+      decays.own_local = reference[b] - before;
+    }
+  }
+#pragma unroll
+  for (int b = 0; b < kBlocks; ++b)
+    if (b >= task.block)
+      shared.between[b * (b + 1) / 2 + task.block][task.channel / 2] =
+          pack_bf16(exp2_approx(reference[b] - decays.own));
+  return decays;
 }
 
 /// Step 2.
@@ -54,48 +86,29 @@ __device__ inline void write_operands(const std::uint32_t (&q)[kBlock],
                                       const std::uint32_t (&k)[kBlock], const float2 (&G)[kBlock],
                                       const RowScales& scales, const BuilderTask& task,
                                       BuilderShared& shared) {
-  float2 reference[kBlocks];  // G of the blocks' reference rows
-  float2 last = {0.0F, 0.0F};
-  float2 own = {0.0F, 0.0F};
-#pragma unroll
-  for (int b = 0; b < kBlocks; ++b) {
-    reference[b] = last + *reinterpret_cast<const float2*>(&shared.middles[b][task.channel]);
-    last = last + *reinterpret_cast<const float2*>(&shared.totals[b][task.channel]);
-    if (b == task.block) own = reference[b];
-  }
-  float2 to_block[kBlocks];
-#pragma unroll
-  for (int b = 1; b < kBlocks; ++b) to_block[b] = exp2_approx(reference[b] - own);
-  const float2 from_start = exp2_approx(own);
-  const float2 to_end = exp2_approx(last - own);
+  const ChannelDecays decays = find_references(task, shared);
+  const float2 start = exp2_approx(decays.own);
+  const std::uint32_t from_start = pack_bf16(start);
+  const float2 to_end = exp2_approx(decays.last - decays.own);
+  *reinterpret_cast<uint2*>(&shared.from_start[task.block][task.channel]) = {
+      pack_bf16(start.x, start.x), pack_bf16(start.y, start.y)};
   if (task.block == 0)
-    *reinterpret_cast<float2*>(&task.factors->gamma[task.channel]) = exp2_approx(last);
-
+    *reinterpret_cast<float2*>(&task.factors->gamma[task.channel]) = exp2_approx(decays.last);
+  const BlockPairs at(task);
+  auto* const q_decayed = reinterpret_cast<std::byte*>(task.factors->q_decayed);
+  auto* const k_remaining = reinterpret_cast<std::byte*>(task.factors->k_remaining);
 #pragma unroll
   for (int i = 0; i < kBlock; ++i) {
-    const int row = task.first_row + i;
     const float2 query = unpack_bf16(q[i]) * __shfl_sync(kFullWarp, scales.q, 2 * i);
     const float2 key = unpack_bf16(k[i]) * __shfl_sync(kFullWarp, scales.k, 2 * i);
-    const float2 since = exp2_approx(G[i] - G[kReferenceRow]);
-    const float2 until = exp2_approx(G[kReferenceRow] - G[i]);
-    const float2 row_key = key * since;
-    const float2 row_query = query * since;
-    const float2 column_key = key * until;
-    tile_pair<FullTile>(shared.keys, row, task.channel) = pack_bf16(row_key);
-    tile_pair<FullTile>(shared.queries, row, task.channel) = pack_bf16(row_query);
-    tile_pair<FullTile>(shared.k_decayed, row, task.channel) = pack_bf16(row_key * from_start);
-    tile_pair<FullTile>(task.factors->q_decayed, row, task.channel) =
-        pack_bf16(row_query * from_start);
-    tile_pair<FullTile>(task.factors->k_remaining, row, task.channel) =
-        pack_bf16(column_key * to_end);
-    const int j = task.block;
-    tile_pair<ColumnTile>(shared.columns[j * (j + 1) / 2 + j], i, task.channel) =
-        pack_bf16(column_key);
-#pragma unroll
-    for (int b = 1; b < kBlocks; ++b)
-      if (b > j)
-        tile_pair<ColumnTile>(shared.columns[b * (b + 1) / 2 + j], i, task.channel) =
-            pack_bf16(column_key * to_block[b]);
+    const float2 grown = exp2_approx(G[i] - decays.own_local);
+    const float2 column_key = key * float2{reciprocal(grown.x), reciprocal(grown.y)};
+    const std::uint32_t row_query = pack_bf16(query * grown);
+    at.of(shared.keys, i) = pack_bf16(key * grown);
+    at.of(shared.queries, i) = row_query;
+    at.of(shared.columns, i) = pack_bf16(column_key);
+    at.of(q_decayed, i) = multiply_pairs(row_query, from_start);
+    at.of(k_remaining, i) = pack_bf16(column_key * to_end);
   }
 }
 
@@ -103,7 +116,7 @@ __device__ inline void write_operands(const std::uint32_t (&q)[kBlock],
 struct BlockPlace {
   int i;
   int j;
-  __device__ int tile() const { return i * (i + 1) / 2 + j; }
+  __device__ int number() const { return i * (i + 1) / 2 + j; }
 };
 
 /// The blocks of warp w % 4: ten among four warps, two of them twice.
@@ -128,34 +141,47 @@ struct BlockSums {
 /// Block of L or of the output matrix goes where it belongs.
 __device__ inline void store_block(const BlockSums& sums, BlockPlace place, bool is_lower,
                                    const BuilderTask& task, BuilderShared& shared) {
+  const int row0 = task.lane / 4;
+  const int column0 = 2 * (task.lane % 4);
+  const bool is_diagonal = place.i == place.j;
+  float* const lower = &shared.lower[kBlock * place.i + row0][kBlock * place.j + column0];
+  // Eight rows on, the piece is the same; eight columns on, it is the other of two.
+  std::byte* const output = reinterpret_cast<std::byte*>(task.factors->output_matrix) +
+                            ChunkTile::offset(kBlock * place.i + row0, kBlock * place.j + column0);
+  const int next_piece = row0 % 2 == 0 ? 16 : -16;
+  const auto for_each_pair = [&](const auto& store) {
 #pragma unroll
-  for (int half = 0; half < 2; ++half)
+    for (int upper = 0; upper < 2; ++upper)
 #pragma unroll
-    for (int upper = 0; upper < 2; ++upper) {
-      const int row = kBlock * place.i + task.lane / 4 + 8 * upper;
-      const int column = kBlock * place.j + 8 * half + 2 * (task.lane % 4);
-      const float x = sums.half[half].c[2 * upper];
-      const float y = sums.half[half].c[2 * upper + 1];
-      if (is_lower) {
-        const float beta = shared.beta[row];
-        *reinterpret_cast<float2*>(&shared.lower[row][column]) = {beta * x, beta * y};
-      } else {
-        tile_pair<ChunkTile>(task.factors->output_matrix, row, column) =
-            pack_bf16(column <= row ? x : 0.0F, column + 1 <= row ? y : 0.0F);
-      }
-    }
+      for (int half = 0; half < 2; ++half)
+        store(upper, half, sums.half[half].c[2 * upper], sums.half[half].c[2 * upper + 1]);
+  };
+  if (is_lower) {
+    const float* const beta = &shared.beta[kBlock * place.i + row0];
+    for_each_pair([&](int upper, int half, float x, float y) {
+      *reinterpret_cast<float2*>(lower + 8 * upper * kLowerPitch + 8 * half) = {
+          beta[8 * upper] * x, beta[8 * upper] * y};
+    });
+  } else {
+    for_each_pair([&](int upper, int half, float x, float y) {
+      const int above = column0 + 8 * half - (row0 + 8 * upper);  // of x, the diagonal
+      *reinterpret_cast<std::uint32_t*>(output + 8 * upper * ChunkTile::kRowBytes +
+                                        half * next_piece) =
+          pack_bf16(is_diagonal && above > 0 ? 0.0F : x, is_diagonal && above >= 0 ? 0.0F : y);
+    });
+  }
 }
 
-/// Zeros to the blocks of the output matrix above the diagonal.
+/// Zeros to the blocks of the output matrix above the diagonal: 32 pieces each.
 __device__ inline void clear_upper_blocks(const BuilderTask& task) {
-  constexpr int kPieces = kChunk * kChunk / 8;
-  for (int at = static_cast<int>(threadIdx.x); at < kPieces; at += kBuilderThreads) {
-    const int row = at / 8;
-    const int column = 8 * (at % 8);
-    if (column / kBlock > row / kBlock)
-      *reinterpret_cast<uint4*>(reinterpret_cast<std::byte*>(task.factors->output_matrix) +
-                                ChunkTile::offset(row, column)) = uint4{0, 0, 0, 0};
-  }
+  constexpr int kUpperBlocks = kBlocks * (kBlocks - 1) / 2;
+  if (task.warp >= kUpperBlocks) return;
+  const int i = task.warp < 3 ? 0 : task.warp < 5 ? 1 : 2;
+  const int j = task.warp < 3 ? task.warp + 1 : task.warp < 5 ? task.warp - 1 : 3;
+  *reinterpret_cast<uint4*>(
+      reinterpret_cast<std::byte*>(task.factors->output_matrix) +
+      ChunkTile::offset(kBlock * i + task.lane / 2, kBlock * j + 8 * (task.lane % 2))) =
+      uint4{0, 0, 0, 0};
 }
 
 /// Step 3: four warps have L, four the output matrix, three blocks each.
@@ -163,19 +189,26 @@ __device__ inline void make_matrices(const BuilderTask& task, BuilderShared& sha
   constexpr int kEach = 3;
   const bool is_lower = task.warp < 4;
   const RowsLane<kHalf> rows(shared_address(is_lower ? shared.keys : shared.queries), task.lane);
-  const ColumnsLane<kHeadDim> columns(shared_address(shared.columns), task.lane);
+  const ColumnsLane<kHalf> columns(shared_address(shared.columns), task.lane);
   BlockPlace place[kEach];
+  const std::uint32_t* factors[kEach];
 #pragma unroll
-  for (int n = 0; n < kEach; ++n) place[n] = block_of(task.warp, n);
+  for (int n = 0; n < kEach; ++n) {
+    place[n] = block_of(task.warp, n);
+    factors[n] = &shared.between[place[n].number()][task.lane % 4];
+  }
   BlockSums sums[kEach];
 #pragma unroll
   for (int d = 0; d < kHeadDim; d += 16)
 #pragma unroll
     for (int n = 0; n < kEach; ++n) {
+      const int half = d / kHalf * kChunk;  // first row of the tile's half
       std::uint32_t b[4];
-      load_b_of_transpose(b, columns, kBlock * place[n].tile(), d);
+      load_b_of_transpose(b, columns, half + kBlock * place[n].j, d % kHalf);
+#pragma unroll
+      for (int r = 0; r < 4; ++r) b[r] = multiply_pairs(b[r], factors[n][d / 2 + 4 * (r % 2)]);
       multiply_add(sums[n].half[0], sums[n].half[1],
-                   load_a(rows, d / kHalf * kChunk + kBlock * place[n].i, d % kHalf), b);
+                   load_a(rows, half + kBlock * place[n].i, d % kHalf), b);
     }
 #pragma unroll
   for (int n = 0; n < kEach; ++n) store_block(sums[n], place[n], is_lower, task, shared);
@@ -204,8 +237,8 @@ __device__ inline void store_solve(float x, float y, int row, int column, Builde
   std::uint32_t high;
   std::uint32_t low;
   split_pair({x * beta.x, y * beta.y}, high, low);
-  tile_pair<ChunkTile>(shared.queries, row, column) = high;
-  tile_pair<ChunkTile>(shared.queries + kChunk * kChunk, row, column) = low;
+  tile_pair<ChunkTile>(shared.columns, row, column) = high;
+  tile_pair<ChunkTile>(shared.columns + kChunk * kChunk, row, column) = low;
 }
 
 /// Step 4. Blocks of M above the diagonal stay unset.
@@ -221,33 +254,42 @@ __device__ inline void make_solve(const BuilderTask& task, BuilderShared& shared
     store_solve(joined.c[2 * upper], joined.c[2 * upper + 1],
                 32 + 16 * (task.warp / 4) + task.lane / 4 + 8 * upper,
                 8 * (task.warp % 4) + 2 * (task.lane % 4), shared);
-  // The halves on the diagonal: 32 x 16 pairs each, of which those of the block above it are
-  // skipped.
-  for (int at = static_cast<int>(threadIdx.x); at < kChunk * 16; at += kBuilderThreads) {
-    const int row = at / 16;
-    const int column = row / 32 * 32 + 2 * (at % 16);
-    if (column / kBlock > row / kBlock) continue;
+  // The six blocks of the halves on the diagonal: 128 pairs each, two blocks at a time.
+  const int within = static_cast<int>(threadIdx.x) % 128;
+#pragma unroll
+  for (int n = 0; n < 3; ++n) {
+    const int block = 2 * n + task.warp / 4;
+    const int i = block < 1 ? 0 : block < 3 ? 1 : block < 4 ? 2 : 3;
+    const int j = block == 2 ? 1 : block == 5 ? 3 : block < 2 ? 0 : 2;
+    const int row = kBlock * i + within / 8;
+    const int column = kBlock * j + 2 * (within % 8);
     const float2 pair = *reinterpret_cast<const float2*>(&x[row][column]);
     store_solve(pair.x, pair.y, row, column, shared);
   }
 }
 
-/// Step 5: four warps take 32 columns each of M (k exp(G)), the others of M v, and leave the result
-/// where the operand was.
+/// Step 5: four warps take 32 columns each of M (k exp(G)), whose right operand is the row operand
+/// of its block times a power of two, the others of M v; the result stands where the operand was.
 __device__ inline void multiply_solve(const BuilderTask& task, BuilderShared& shared) {
   const bool is_w = task.warp < 4;
   const int column0 = 32 * (task.warp % 4);
   const RowsLane<kHalf> half(
-      shared_address(is_w ? shared.k_decayed : shared.keys) + column0 / kHalf * kHalfTileBytes,
+      shared_address(is_w ? shared.keys : shared.values) + column0 / kHalf * kHalfTileBytes,
       task.lane);
-  const RowsLane<kChunk> high(shared_address(shared.queries), task.lane);
-  const RowsLane<kChunk> low(shared_address(shared.queries + kChunk * kChunk), task.lane);
+  const RowsLane<kChunk> high(shared_address(shared.columns), task.lane);
+  const RowsLane<kChunk> low(shared_address(shared.columns + kChunk * kChunk), task.lane);
   const std::uint32_t sign = is_w ? 0x80008000U : 0U;
   std::uint32_t b[kBlocks][2][4];
 #pragma unroll
   for (int j = 0; j < kBlocks; ++j)
 #pragma unroll
-    for (int n = 0; n < 2; ++n) load_b(b[j][n], half, kBlock * j, column0 % kHalf + 16 * n);
+    for (int n = 0; n < 2; ++n) {
+      load_b(b[j][n], half, kBlock * j, column0 % kHalf + 16 * n);
+      if (!is_w) continue;
+      const std::uint32_t* const factors = &shared.from_start[j][column0 + 16 * n + task.lane / 4];
+#pragma unroll
+      for (int r = 0; r < 4; ++r) b[j][n][r] = multiply_pairs(b[j][n][r], factors[8 * (r / 2)]);
+    }
 #pragma unroll
   for (int i = 0; i < kBlocks; ++i) {
     FragmentC c[4];
@@ -272,30 +314,34 @@ __device__ inline void multiply_solve(const BuilderTask& task, BuilderShared& sh
 }
 
 /// Sets all of the task but what the thread's number says. False for a slot without tokens.
-__device__ inline bool find_task(const KdaPrefillProblem& p, const PrefillPlan& plan, unsigned cta,
+__device__ inline bool find_task(const KdaPrefillProblem& p, const PrefillPlan& plan, unsigned slot,
                                  BuilderTask& task) {
-  task.head = static_cast<int>(cta % p.HV);
-  task.key_head = task.head / (p.HV / p.H);
-  const std::int64_t slot = cta / p.HV;
+  if (slot >= plan.num_slots) return false;
+  task.head = static_cast<int>(blockIdx.x);
+  task.key_head = p.HV == p.H ? task.head : task.head / (p.HV / p.H);
   const Chunk chunk = device_chunk_of_slot(p, slot);
   task.batch = chunk.batch;
   task.token = chunk.token;
   task.rows = chunk.rows;
-  task.factors = plan.factors + slot * p.HV + task.head;
+  task.factors = plan.factors + std::int64_t{slot} * p.HV + task.head;
   return task.rows > 0;
 }
 
+/// Grid: heads along x, chunk slots along y and z (grid_over_requests); before them a row for the
+/// order of the sequences, where there is one.
 __global__ __launch_bounds__(kBuilderThreads, 2) void kda_prefill_builder_kernel(
     const __grid_constant__ KdaPrefillProblem p, const __grid_constant__ PrefillPlan plan) {
   extern __shared__ __align__(1024) std::byte dynamic_shared[];
   auto& shared = *reinterpret_cast<BuilderShared*>(dynamic_shared);
   BuilderTask task;
+  unsigned slot = blockIdx.y + blockIdx.z * gridDim.y;
   pdl_wait();
-  if (plan.longest != nullptr && blockIdx.x == 0) {
-    order_sequences(p, plan, *reinterpret_cast<OrderShared<kBuilderThreads>*>(dynamic_shared));
+  if (plan.longest != nullptr && slot-- == 0) {
+    if (blockIdx.x == 0)
+      order_sequences(p, plan, *reinterpret_cast<OrderShared<kBuilderThreads>*>(dynamic_shared));
     return;
   }
-  if (!find_task(p, plan, blockIdx.x - (plan.longest != nullptr ? 1U : 0U), task)) return;
+  if (!find_task(p, plan, slot, task)) return;
 
   std::uint32_t q[kBlock];
   std::uint32_t k[kBlock];
@@ -316,14 +362,16 @@ __global__ __launch_bounds__(kBuilderThreads, 2) void kda_prefill_builder_kernel
     }
   }
   if (__syncthreads_and(static_cast<int>(in_range)) != 0) {
+    fetch_values(p, task, shared.values);
     write_operands(q, k, G, row_scales(p, task, shared), task, shared);
     __syncthreads();
     make_matrices(task, shared);
+    __syncthreads();
   } else {
     make_wide_range_factors(p, task, shared);
+    __syncthreads();
+    fetch_values(p, task, shared.values);
   }
-  __syncthreads();
-  fetch_values(p, task, shared.keys);
   make_solve(task, shared);
   wait_for_async_copies();
   __syncthreads();
@@ -332,8 +380,8 @@ __global__ __launch_bounds__(kBuilderThreads, 2) void kda_prefill_builder_kernel
   __syncthreads();
   pdl_launch_dependents();
   if (threadIdx.x == 0) {
-    bulk_store(task.factors->minus_w, shared.k_decayed, sizeof(shared.k_decayed));
-    bulk_store(task.factors->u, shared.keys, sizeof(shared.keys));
+    bulk_store(task.factors->minus_w, shared.keys, sizeof(shared.keys));
+    bulk_store(task.factors->u, shared.values, sizeof(shared.values));
     wait_until_bulk_stores_have_read();
   }
 }

@@ -21,19 +21,22 @@ inline constexpr float kLog2E = 1.4426950408889634F;
 using FullTile = HalvedTile;
 using ChunkTile = SwizzledTile<kChunk>;
 
-/// Column operands of block j for the rows of block i >= j stand in tile i (i + 1) / 2 + j.
-inline constexpr int kColumnTiles = kBlocks * (kBlocks + 1) / 2;
-using ColumnTile = SwizzledTile<kHeadDim>;
+/// Blocks on or below the diagonal, by rows.
+inline constexpr int kLowerBlocks = kBlocks * (kBlocks + 1) / 2;
 
 struct BuilderShared {
-  bf16 keys[kChunk * kHeadDim];     ///< row operands of L; then v; then U
-  bf16 queries[kChunk * kHeadDim];  ///< row operands of the output matrix; then M in two parts
-  bf16 columns[kColumnTiles][kBlock * kHeadDim];
-  bf16 k_decayed[kChunk * kHeadDim];  ///< k exp(G); then -W
-  LowerMatrix lower;                  ///< L, then (I + L)^-1
-  float totals[kBlocks][kHeadDim];    ///< decay of a block
-  float middles[kBlocks][kHeadDim];   ///< decay of its rows up to the reference row
-  float sums[2][kChunk][2];           ///< q.q, k.k over either half of the channels
+  bf16 keys[kChunk * kHeadDim];      ///< row operands of L, and of W; then -W
+  bf16 queries[kChunk * kHeadDim];   ///< row operands of the output matrix
+  bf16 columns[kChunk * kHeadDim];   ///< column operands of both; then M in two parts
+  bf16 values[kChunk * kHeadDim];    ///< v, then U
+  LowerMatrix lower;                 ///< L, then (I + L)^-1
+  float totals[kBlocks][kHeadDim];   ///< decay of a block
+  float middles[kBlocks][kHeadDim];  ///< decay of its rows up to the reference row
+  /// exp of the references: from the chunk's start, in either half of a word ...
+  std::uint32_t from_start[kBlocks][kHeadDim];
+  /// ... and from that of block j to that of block i in [i (i + 1) / 2 + j], pairs of channels.
+  std::uint32_t between[kLowerBlocks][kHeadDim / 2];
+  float sums[2][kChunk][2];  ///< q.q, k.k over either half of the channels
   float beta[kChunk];
 };
 
@@ -57,6 +60,11 @@ __device__ inline float exp2_approx(float x) {
   asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
   return y;
 }
+__device__ inline float reciprocal(float x) {
+  float y;
+  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+}
 __device__ inline float2 exp2_approx(float2 x) { return {exp2_approx(x.x), exp2_approx(x.y)}; }
 __device__ inline float2 operator*(float2 a, float2 b) { return {a.x * b.x, a.y * b.y}; }
 __device__ inline float2 operator*(float2 a, float b) { return {a.x * b, a.y * b}; }
@@ -70,6 +78,23 @@ __device__ std::uint32_t& tile_pair(void* tile, int row, int column) {
   return *reinterpret_cast<std::uint32_t*>(static_cast<std::byte*>(tile) +
                                            Tile::offset(row, column));
 }
+
+/// Where the thread's pairs stand in a FullTile.
+class BlockPairs {
+ public:
+  __device__ explicit BlockPairs(const BuilderTask& task)
+      : first_(FullTile::offset(task.first_row, task.channel)) {}
+
+  /// Of row i of the block.
+  __device__ std::uint32_t& of(void* tile, int i) const {
+    return *reinterpret_cast<std::uint32_t*>(
+        static_cast<std::byte*>(tile) +
+        ((first_ ^ (i % 8) << 4) + i * SwizzledTile<kHalf>::kRowBytes));
+  }
+
+ private:
+  int first_;
+};
 
 /// The thread's 16 elements, of two channels each, of a [tokens, heads, 128] tensor; zero past the
 /// chunk's rows.
@@ -133,11 +158,7 @@ __device__ inline void activate_gates(const KdaPrefillProblem& p, const BuilderT
     const float bound = kLog2E * p.lower_bound;
     const float2 offset = {slope * bias[0], slope * bias[1]};
     apply([&](float x, int c) {
-      float y;
-      asm("rcp.approx.ftz.f32 %0, %1;"
-          : "=f"(y)
-          : "f"(1.0F + exp2_approx(fmaf(slope, x, c == 0 ? offset.x : offset.y))));
-      return bound * y;
+      return bound * reciprocal(1.0F + exp2_approx(fmaf(slope, x, c == 0 ? offset.x : offset.y)));
     });
   } else {
     const float a = gate_scale(p.A_log, task.head);
@@ -176,8 +197,8 @@ __device__ inline RowScales row_scales(const KdaPrefillProblem& p, const Builder
   return {p.scale * inverse_norm_of(0), inverse_norm_of(1)};
 }
 
-/// One step of sum_of_rows: a lane keeps half of its 2 kRows sums, those of the upper rows where its
-/// bit says so.
+/// One step of sum_of_rows: a lane keeps half of its 2 kRows sums, those of the upper rows where
+/// its bit says so.
 template <int kRows>
 __device__ void halve_rows(float (&sums)[kBlock], int lane) {
   const bool is_upper = (lane & (2 * kRows)) != 0;

@@ -38,9 +38,9 @@ class WorkspaceParts {
 };
 
 PrefillPlan lay_out(const KdaPrefillProblem& p, WorkspaceParts& parts) {
-  const std::int64_t chunks = p.num_chunk_slots();  // at least as many as there are chunks
   PrefillPlan plan;
-  plan.factors = parts.take<ChunkFactors>(chunks * p.HV);
+  plan.num_slots = p.num_chunk_slots();
+  plan.factors = parts.take<ChunkFactors>(plan.num_slots * p.HV);
   if (!p.packed || p.N <= 1) return plan;
   plan.first_chunk = parts.take<std::int64_t>(p.N);
   plan.longest = parts.take<std::int32_t>(p.N);
@@ -48,10 +48,10 @@ PrefillPlan lay_out(const KdaPrefillProblem& p, WorkspaceParts& parts) {
 }
 
 template <class... Params>
-void launch_one(void (*kernel)(Params...), std::int64_t ctas, int threads, std::size_t shared_bytes,
+void launch_one(void (*kernel)(Params...), dim3 ctas, int threads, std::size_t shared_bytes,
                 const KdaPrefillProblem& p, const PrefillPlan& plan, const Target& target) {
   LaunchConfig config;
-  config.grid = dim3(static_cast<unsigned>(ctas));
+  config.grid = ctas;
   config.block = dim3(static_cast<unsigned>(threads));
   config.dynamic_smem_bytes = shared_bytes;
   config.pdl = target.pdl;
@@ -68,16 +68,17 @@ std::size_t shared_memory_of(Device device) {
 }
 
 void launch_factors(const KdaPrefillProblem& p, const PrefillPlan& plan, const Target& target) {
-  const std::int64_t ctas = p.num_chunk_slots() * p.HV + (plan.longest != nullptr ? 1 : 0);
-  if (ctas > 0)
-    launch_one(kda_prefill_builder_kernel, ctas, kBuilderThreads, sizeof(BuilderShared), p, plan,
-               target);
+  const std::int64_t rows = plan.num_slots + (plan.longest != nullptr ? 1 : 0);
+  if (rows > 0)
+    launch_one(kda_prefill_builder_kernel,
+               grid_over_requests(static_cast<unsigned>(p.HV), static_cast<int>(rows)),
+               kBuilderThreads, sizeof(BuilderShared), p, plan, target);
 }
 
 template <int kStages>
 void launch_mma_sync(const KdaPrefillProblem& p, const PrefillPlan& plan, const Target& target) {
-  launch_one(kda_prefill_chain_kernel<kStages>, std::int64_t{2} * p.N * p.HV, kChainThreads,
-             sizeof(PrefillChainShared<kStages>), p, plan, target);
+  launch_one(kda_prefill_chain_kernel<kStages>, static_cast<unsigned>(2 * p.N * p.HV),
+             kChainThreads, sizeof(PrefillChainShared<kStages>), p, plan, target);
 }
 
 /// A CTA that has an SM for itself has stages to be ahead of itself.
@@ -92,8 +93,9 @@ void launch_mma_sync_chain(const KdaPrefillProblem& p, const PrefillPlan& plan,
 
 template <class Traits>
 void launch_wgmma(const KdaPrefillProblem& p, const PrefillPlan& plan, const Target& target) {
-  launch_one(kda_prefill_wgmma_chain_kernel<Traits>, std::int64_t{2} / Traits::kGroups * p.N * p.HV,
-             Traits::kThreads, sizeof(WgmmaChainShared<Traits>), p, plan, target);
+  launch_one(kda_prefill_wgmma_chain_kernel<Traits>,
+             static_cast<unsigned>(2 / Traits::kGroups * p.N * p.HV), Traits::kThreads,
+             sizeof(WgmmaChainShared<Traits>), p, plan, target);
 }
 
 /// Both halves of a head in one CTA share its factors, but also its tensor cores.

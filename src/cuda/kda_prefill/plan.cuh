@@ -48,7 +48,8 @@ struct alignas(128) ChunkFactors {
 
 /// The workspace. The two lists are there where cu_seqlens cuts more than one sequence.
 struct PrefillPlan {
-  ChunkFactors* factors = nullptr;      ///< [chunk slots, HV]
+  std::int64_t num_slots = 0;           ///< of chunks
+  ChunkFactors* factors = nullptr;      ///< [num_slots, HV]
   std::int64_t* first_chunk = nullptr;  ///< [N], chunks of all sequences before
   std::int32_t* longest = nullptr;      ///< [N], sequences, the longest first
 };

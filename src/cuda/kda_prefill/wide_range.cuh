@@ -133,7 +133,7 @@ __device__ inline void start_output_matrix(const LevelRows& rows, const BuilderT
         narrow(rows.scales.q * rows.scales.k * (shared.sums[0][row][0] + shared.sums[0][row][1]));
 }
 
-/// The operands of the chain.
+/// The operands of the chain. The keys stand where no factor is to follow.
 __device__ inline void write_chain_operands(const LevelRows& rows, float2 last,
                                             const BuilderTask& task, BuilderShared& shared) {
 #pragma unroll
@@ -142,11 +142,13 @@ __device__ inline void write_chain_operands(const LevelRows& rows, float2 last,
     const float2 decay = exp2_approx(rows.G[i]);
     const float2 key = unpack_bf16(rows.k[i]) * __shfl_sync(kFullWarp, rows.scales.k, 2 * i);
     const float2 query = unpack_bf16(rows.q[i]) * __shfl_sync(kFullWarp, rows.scales.q, 2 * i);
-    tile_pair<FullTile>(shared.k_decayed, row, task.channel) = pack_bf16(key * decay);
+    tile_pair<FullTile>(shared.keys, row, task.channel) = pack_bf16(key * decay);
     tile_pair<FullTile>(task.factors->q_decayed, row, task.channel) = pack_bf16(query * decay);
     tile_pair<FullTile>(task.factors->k_remaining, row, task.channel) =
         pack_bf16(key * exp2_approx(last - rows.G[i]));
   }
+  *reinterpret_cast<uint2*>(&shared.from_start[task.block][task.channel]) = {pack_bf16(1.0F, 1.0F),
+                                                                             pack_bf16(1.0F, 1.0F)};
   if (task.block == 0)
     *reinterpret_cast<float2*>(&task.factors->gamma[task.channel]) = exp2_approx(last);
 }
@@ -175,9 +177,7 @@ __device__ __noinline__ void make_wide_range_factors(const KdaPrefillProblem& p,
   *reinterpret_cast<float2*>(&shared.middles[task.block][task.channel]) = rows.G[0];
   start_output_matrix(rows, task, shared);
   __syncthreads();
-  bf16* const spare = shared.columns[0];
-  const LevelBuffers buffers = {{shared.keys, spare}, {shared.queries, spare + kChunk * kHeadDim}};
-  static_assert(sizeof(shared.columns) >= 2 * sizeof(shared.keys));
+  const LevelBuffers buffers = {{shared.keys, shared.columns}, {shared.queries, shared.values}};
   run_levels<32>(rows, task, shared, buffers, 0);
   write_chain_operands(rows, last, task, shared);
 }
