@@ -120,6 +120,11 @@ class TileLane {
            static_cast<std::uint32_t>(row0 * SwizzledTile<kColumns>::kRowBytes);
   }
 
+  /// The same lane, whose rows begin at row0, a multiple of 16.
+  __device__ void move_to_row(int row0) {
+    address_ += static_cast<std::uint32_t>(row0 * SwizzledTile<kColumns>::kRowBytes);
+  }
+
  protected:
   __device__ TileLane(std::uint32_t base, int row, int column)
       : address_(base + SwizzledTile<kColumns>::offset(row, column)) {}

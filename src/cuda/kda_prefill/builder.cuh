@@ -10,8 +10,8 @@
 /// The token-parallel half of a prefill: one CTA of eight warps makes the ChunkFactors of a (chunk,
 /// value head). G is the cumulative log2 decay of the chunk, per channel; a block has 16 rows.
 ///
-///   1. q, k, g, beta into registers (inputs.cuh); G within each block; sums over channels for the
-///      norms. v is asked for.
+///   1. q, k, g, beta into registers (inputs.cuh); G within each warp's rows; norms. v is asked
+///   for.
 ///   2. exp(G_i - G_j) = exp(G_i - R_i) exp(R_i - R_j) exp(R_j - G_j), with R the G of a row in the
 ///      middle of the block, rounded to a whole number: row operands k and q times exp(G - R),
 ///      column operands k exp(R - G), and between them powers of two, by which a bf16 number is
@@ -28,8 +28,6 @@
 /// Shared memory: BuilderShared. Barriers: __syncthreads only.
 namespace k3::cuda {
 
-/// Row of a block whose G, rounded, its factors refer to.
-inline constexpr int kReferenceRow = 7;
 /// Largest exponents of the factors exp(G - R) and exp(R - G); gates down to -5 stay within. Then
 /// what two blocks' references are apart is more than a bf16 number's exponent only if the rows
 /// between them decay by 2^-15, too. Products above the diagonal may overflow; they count for
@@ -37,78 +35,84 @@ inline constexpr int kReferenceRow = 7;
 inline constexpr float kMaxSince = 52.0F;
 inline constexpr float kMaxUntil = 58.0F;
 
-/// Decays of steps become sums from the block's first row on; totals and middles into shared
-/// memory. Returns whether all factors are in range.
-__device__ inline bool accumulate_in_block(float2 (&G)[kBlock], const BuilderTask& task,
-                                           BuilderShared& shared) {
+/// Decays of steps become sums from the warp's first row on, their totals go to shared memory.
+/// Returns whether all factors are in range: R is about the G of a block's row 7, the last one of
+/// the first of its two warps.
+__device__ inline bool accumulate_in_warp(float4 (&G)[kRows], const BuilderTask& task,
+                                          BuilderShared& shared) {
 #pragma unroll
-  for (int i = 1; i < kBlock; ++i) G[i] = G[i - 1] + G[i];
-  const float2 middle = G[kReferenceRow];
-  const float2 total = G[kBlock - 1];
-  *reinterpret_cast<float2*>(&shared.totals[task.block][task.channel]) = total;
-  *reinterpret_cast<float2*>(&shared.middles[task.block][task.channel]) = middle;
-  return G[0].x - middle.x <= kMaxSince && G[0].y - middle.y <= kMaxSince &&
-         middle.x - total.x <= kMaxUntil && middle.y - total.y <= kMaxUntil;
+  for (int i = 1; i < kRows; ++i) G[i] = G[i - 1] + G[i];
+  const float4 total = G[kRows - 1];
+  shared.totals[task.warp][task.lane] = total;
+  const bool is_first = task.warp % 2 == 0;
+  const float4 range = is_first ? G[0] - total : total * -1.0F;
+  const float most = is_first ? kMaxSince : kMaxUntil;
+  return range.x <= most && range.y <= most && range.z <= most && range.w <= most;
 }
 
 /// What the thread's channels decay by, in log2.
 struct ChannelDecays {
-  float2 own;        ///< reference of the thread's block, from the chunk's start
-  float2 own_local;  ///< from the block's start
-  float2 last;       ///< of the whole chunk
+  float4 own;        ///< reference of the thread's block, from the chunk's start
+  float4 own_local;  ///< from the warp's first row
+  float4 last;       ///< of the whole chunk
 };
 
 /// Also writes the factors between references.
 __device__ inline ChannelDecays find_references(const BuilderTask& task, BuilderShared& shared) {
-  float2 reference[kBlocks];
+  float4 reference[kBlocks];
   ChannelDecays decays = {};
+  float4 before = {};
 #pragma unroll
-  for (int b = 0; b < kBlocks; ++b) {
-    const float2 before = decays.last;
-    const float2 middle = *reinterpret_cast<const float2*>(&shared.middles[b][task.channel]);
-    reference[b] = {rintf(before.x + middle.x), rintf(before.y + middle.y)};
-    decays.last = before + *reinterpret_cast<const float2*>(&shared.totals[b][task.channel]);
-    if (b == task.block) {
-      decays.own = reference[b];
-      decays.own_local = reference[b] - before;
-    }
+  for (int w = 0; w < kBuilderWarps; ++w) {
+    if (w == task.warp) before = decays.last;
+    decays.last = decays.last + shared.totals[w][task.lane];
+    if (w % 2 == 0) reference[w / 2] = map(decays.last, [](float x) { return rintf(x); });
+    if (w / 2 == task.warp / 2) decays.own = reference[w / 2];
   }
+  decays.own_local = decays.own - before;
+  if (task.warp % 2 != 0) return decays;
+  const int j = task.warp / 2;
 #pragma unroll
-  for (int b = 0; b < kBlocks; ++b)
-    if (b >= task.block)
-      shared.between[b * (b + 1) / 2 + task.block][task.channel / 2] =
-          pack_bf16(exp2_approx(reference[b] - decays.own));
+  for (int i = 0; i < kBlocks; ++i)
+    if (i >= j) {
+      const Bf16Quad factors = narrow(exp2_approx(reference[i] - decays.own));
+      // Channels 4 lane .. + 3: pairs 2 t and 2 t + 1 of the first or the second eight of 16.
+      uint2* const at = &shared.between[i * (i + 1) / 2 + j][4 * (task.lane / 4)];
+      const int t = 2 * (task.lane % 2);
+      (task.lane % 4 < 2 ? at[t].x : at[t].y) = factors.x;
+      (task.lane % 4 < 2 ? at[t + 1].x : at[t + 1].y) = factors.y;
+    }
   return decays;
 }
 
 /// Step 2.
-__device__ inline void write_operands(const std::uint32_t (&q)[kBlock],
-                                      const std::uint32_t (&k)[kBlock], const float2 (&G)[kBlock],
-                                      const RowScales& scales, const BuilderTask& task,
-                                      BuilderShared& shared) {
+__device__ inline void write_operands(const Bf16Quad (&q)[kRows], const Bf16Quad (&k)[kRows],
+                                      const float4 (&G)[kRows], const RowScales& scales,
+                                      const BuilderTask& task, BuilderShared& shared) {
   const ChannelDecays decays = find_references(task, shared);
-  const float2 start = exp2_approx(decays.own);
-  const std::uint32_t from_start = pack_bf16(start);
-  const float2 to_end = exp2_approx(decays.last - decays.own);
-  *reinterpret_cast<uint2*>(&shared.from_start[task.block][task.channel]) = {
-      pack_bf16(start.x, start.x), pack_bf16(start.y, start.y)};
-  if (task.block == 0)
-    *reinterpret_cast<float2*>(&task.factors->gamma[task.channel]) = exp2_approx(decays.last);
-  const BlockPairs at(task);
+  const float4 start = exp2_approx(decays.own);
+  const Bf16Quad from_start = narrow(start);
+  const float4 to_end = exp2_approx(decays.last - decays.own);
+  if (task.warp % 2 == 0)
+    *reinterpret_cast<uint4*>(&shared.from_start[task.warp / 2][task.channel]) = {
+        pack_bf16(start.x, start.x), pack_bf16(start.y, start.y), pack_bf16(start.z, start.z),
+        pack_bf16(start.w, start.w)};
+  if (task.warp == 0)
+    *reinterpret_cast<float4*>(&task.factors->gamma[task.channel]) = exp2_approx(decays.last);
+  const ThreadQuads at(task);
   auto* const q_decayed = reinterpret_cast<std::byte*>(task.factors->q_decayed);
   auto* const k_remaining = reinterpret_cast<std::byte*>(task.factors->k_remaining);
 #pragma unroll
-  for (int i = 0; i < kBlock; ++i) {
-    const float2 query = unpack_bf16(q[i]) * __shfl_sync(kFullWarp, scales.q, 2 * i);
-    const float2 key = unpack_bf16(k[i]) * __shfl_sync(kFullWarp, scales.k, 2 * i);
-    const float2 grown = exp2_approx(G[i] - decays.own_local);
-    const float2 column_key = key * float2{reciprocal(grown.x), reciprocal(grown.y)};
-    const std::uint32_t row_query = pack_bf16(query * grown);
-    at.of(shared.keys, i) = pack_bf16(key * grown);
+  for (int i = 0; i < kRows; ++i) {
+    const float4 key = widen(k[i]) * scales.k_of(i);
+    const float4 grown = exp2_approx(G[i] - decays.own_local);
+    const float4 column_key = key * map(grown, reciprocal);
+    const Bf16Quad row_query = narrow(widen(q[i]) * scales.q_of(i) * grown);
+    at.of(shared.keys, i) = narrow(key * grown);
     at.of(shared.queries, i) = row_query;
-    at.of(shared.columns, i) = pack_bf16(column_key);
+    at.of(shared.columns, i) = narrow(column_key);
     at.of(q_decayed, i) = multiply_pairs(row_query, from_start);
-    at.of(k_remaining, i) = pack_bf16(column_key * to_end);
+    at.of(k_remaining, i) = narrow(column_key * to_end);
   }
 }
 
@@ -119,7 +123,7 @@ struct BlockPlace {
   __device__ int number() const { return i * (i + 1) / 2 + j; }
 };
 
-/// The blocks of warp w % 4: ten among four warps, two of them twice.
+/// The three blocks of warp w % 4, two of one row of blocks and a third; some stand twice.
 __device__ inline BlockPlace block_of(int warp, int n) {
   switch (warp % 4) {
     case 0:
@@ -127,9 +131,9 @@ __device__ inline BlockPlace block_of(int warp, int n) {
     case 1:
       return {2, n};
     case 2:
-      return {1, n % 2};
+      return n < 2 ? BlockPlace{1, n} : BlockPlace{0, 0};
     default:
-      return {n % 2 == 0 ? 3 : 0, n % 2 == 0 ? 3 : 0};
+      return {3, 3};
   }
 }
 
@@ -188,28 +192,36 @@ __device__ inline void clear_upper_blocks(const BuilderTask& task) {
 __device__ inline void make_matrices(const BuilderTask& task, BuilderShared& shared) {
   constexpr int kEach = 3;
   const bool is_lower = task.warp < 4;
-  const RowsLane<kHalf> rows(shared_address(is_lower ? shared.keys : shared.queries), task.lane);
-  const ColumnsLane<kHalf> columns(shared_address(shared.columns), task.lane);
+  const RowsLane<kHalf> all_rows(shared_address(is_lower ? shared.keys : shared.queries),
+                                 task.lane);
+  const ColumnsLane<kHalf> all_columns(shared_address(shared.columns), task.lane);
   BlockPlace place[kEach];
-  const std::uint32_t* factors[kEach];
+  RowsLane<kHalf> rows[2] = {all_rows, all_rows};
+  ColumnsLane<kHalf> columns[kEach] = {all_columns, all_columns, all_columns};
+  const uint2* factors[kEach];
 #pragma unroll
   for (int n = 0; n < kEach; ++n) {
     place[n] = block_of(task.warp, n);
+    columns[n].move_to_row(kBlock * place[n].j);
     factors[n] = &shared.between[place[n].number()][task.lane % 4];
   }
+  rows[0].move_to_row(kBlock * place[0].i);
+  rows[1].move_to_row(kBlock * place[2].i);
   BlockSums sums[kEach];
 #pragma unroll
-  for (int d = 0; d < kHeadDim; d += 16)
+  for (int d = 0; d < kHeadDim; d += 16) {
+    const int half = d / kHalf * kChunk;  // first row of the tile's half
+    const FragmentA a[2] = {load_a(rows[0], half, d % kHalf), load_a(rows[1], half, d % kHalf)};
 #pragma unroll
     for (int n = 0; n < kEach; ++n) {
-      const int half = d / kHalf * kChunk;  // first row of the tile's half
       std::uint32_t b[4];
-      load_b_of_transpose(b, columns, half + kBlock * place[n].j, d % kHalf);
+      load_b_of_transpose(b, columns[n], half, d % kHalf);
+      const uint2 factor = factors[n][d / 4];
 #pragma unroll
-      for (int r = 0; r < 4; ++r) b[r] = multiply_pairs(b[r], factors[n][d / 2 + 4 * (r % 2)]);
-      multiply_add(sums[n].half[0], sums[n].half[1],
-                   load_a(rows, half + kBlock * place[n].i, d % kHalf), b);
+      for (int r = 0; r < 4; ++r) b[r] = multiply_pairs(b[r], r % 2 == 0 ? factor.x : factor.y);
+      multiply_add(sums[n].half[0], sums[n].half[1], a[n / 2], b);
     }
+  }
 #pragma unroll
   for (int n = 0; n < kEach; ++n) store_block(sums[n], place[n], is_lower, task, shared);
   clear_upper_blocks(task);
@@ -343,27 +355,20 @@ __global__ __launch_bounds__(kBuilderThreads, 2) void kda_prefill_builder_kernel
   }
   if (!find_task(p, plan, slot, task)) return;
 
-  std::uint32_t q[kBlock];
-  std::uint32_t k[kBlock];
-  float2 G[kBlock];
+  Bf16Quad q[kRows];
+  Bf16Quad k[kRows];
+  float4 G[kRows];
   load_gates(p, task, G);
-  load_pairs(p.k, p.k_strides, task, task.key_head, k);
-  load_pairs(p.q, p.q_strides, task, task.key_head, q);
+  load_rows(p.k, p.k_strides, task, task.key_head, k);
+  load_rows(p.q, p.q_strides, task, task.key_head, q);
   if (threadIdx.x < kChunk)
     shared.beta[threadIdx.x] = load_beta(p, task, static_cast<int>(threadIdx.x));
   activate_gates(p, task, G);
-  const bool in_range = accumulate_in_block(G, task, shared);
-  if (p.qk_l2norm) {
-    const float of_q = sum_of_rows(q, q, task.lane);
-    const float of_k = sum_of_rows(k, k, task.lane);
-    if (task.lane % 2 == 0) {
-      shared.sums[0][task.first_row + task.lane / 2][task.warp % 2] = of_q;
-      shared.sums[1][task.first_row + task.lane / 2][task.warp % 2] = of_k;
-    }
-  }
+  const bool in_range = accumulate_in_warp(G, task, shared);
+  const RowScales scales = row_scales(p, q, k, task.lane);
   if (__syncthreads_and(static_cast<int>(in_range)) != 0) {
     fetch_values(p, task, shared.values);
-    write_operands(q, k, G, row_scales(p, task, shared), task, shared);
+    write_operands(q, k, G, scales, task, shared);
     __syncthreads();
     make_matrices(task, shared);
     __syncthreads();

@@ -22,33 +22,31 @@ struct LevelBuffers {
 
 /// The thread's part of a chunk.
 struct LevelRows {
-  std::uint32_t q[kBlock];
-  std::uint32_t k[kBlock];
-  float2 G[kBlock];
+  Bf16Quad q[kRows];
+  Bf16Quad k[kRows];
+  float4 G[kRows];
   RowScales scales;
 };
 
+/// Of rows of other warps, shared.totals holds the G of the first ones.
 template <int kLevel>
 __device__ void write_level(const LevelRows& rows, const BuilderTask& task,
                             const BuilderShared& shared, bf16* keys, bf16* queries) {
-  float2 border = {};
-  if constexpr (kLevel >= kBlock) {
-    const int block = kLevel == 32 ? 2 : task.block | 1;
-    border = *reinterpret_cast<const float2*>(&shared.middles[block][task.channel]);
+  float4 border = {};
+  if constexpr (kLevel >= kRows) {
+    constexpr int kWarps = kLevel / kRows;
+    border = shared.totals[(task.warp & ~(2 * kWarps - 1)) + kWarps][task.lane];
   }
+  const ThreadQuads at(task);
 #pragma unroll
-  for (int i = 0; i < kBlock; ++i) {
-    const int row = task.first_row + i;
-    const bool is_query = (row & kLevel) != 0;
-    if constexpr (kLevel < kBlock) border = rows.G[(i & ~(2 * kLevel - 1)) + kLevel];
-    const float2 factor = exp2_approx(is_query ? rows.G[i] - border : border - rows.G[i]);
-    const float k_scale = __shfl_sync(kFullWarp, rows.scales.k, 2 * i);
-    const float q_scale = __shfl_sync(kFullWarp, rows.scales.q, 2 * i);
-    tile_pair<FullTile>(keys, row, task.channel) =
-        pack_bf16(unpack_bf16(rows.k[i]) * k_scale * factor);
-    if (is_query)
-      tile_pair<FullTile>(queries, row, task.channel) =
-          pack_bf16(unpack_bf16(rows.q[i]) * q_scale * factor);
+  for (int i = 0; i < kRows; ++i) {
+    const bool is_query = ((task.first_row + i) & kLevel) != 0;
+    if constexpr (kLevel < kRows) border = rows.G[(i & ~(2 * kLevel - 1)) + kLevel];
+    const float4 factor = exp2_approx(is_query ? rows.G[i] - border : border - rows.G[i]);
+    const float k_scale = rows.scales.k_of(i);
+    const float q_scale = rows.scales.q_of(i);
+    at.of(keys, i) = narrow(widen(rows.k[i]) * k_scale * factor);
+    if (is_query) at.of(queries, i) = narrow(widen(rows.q[i]) * q_scale * factor);
   }
 }
 
@@ -119,63 +117,60 @@ __device__ void run_levels(const LevelRows& rows, const BuilderTask& task, Build
 }
 
 /// The output matrix as it is before the levels: its diagonal and zeros.
-__device__ inline void start_output_matrix(const LevelRows& rows, const BuilderTask& task,
-                                           BuilderShared& shared) {
+__device__ inline void start_output_matrix(const LevelRows& rows, const BuilderTask& task) {
   auto* const matrix = reinterpret_cast<std::byte*>(task.factors->output_matrix);
   for (int at = static_cast<int>(threadIdx.x); at < kChunk * kChunk / 8; at += kBuilderThreads)
     reinterpret_cast<uint4*>(matrix)[at] = uint4{0, 0, 0, 0};
-  const int row = task.first_row + task.lane / 2;
-  const float half = sum_of_rows(rows.q, rows.k, task.lane);
-  if (task.lane % 2 == 0) shared.sums[0][row][task.warp % 2] = half;
+  const float sum = sum_of_rows(rows.q, rows.k, task.lane);
   __syncthreads();
-  if (task.warp % 2 == 0 && task.lane % 2 == 0)
+  const int row = task.first_row + task.lane / 4;
+  if (task.lane % 4 == 0)
     *reinterpret_cast<bf16*>(matrix + ChunkTile::offset(row, row)) =
-        narrow(rows.scales.q * rows.scales.k * (shared.sums[0][row][0] + shared.sums[0][row][1]));
+        narrow(rows.scales.q * rows.scales.k * sum);
 }
 
 /// The operands of the chain. The keys stand where no factor is to follow.
-__device__ inline void write_chain_operands(const LevelRows& rows, float2 last,
+__device__ inline void write_chain_operands(const LevelRows& rows, float4 last,
                                             const BuilderTask& task, BuilderShared& shared) {
+  const ThreadQuads at(task);
 #pragma unroll
-  for (int i = 0; i < kBlock; ++i) {
-    const int row = task.first_row + i;
-    const float2 decay = exp2_approx(rows.G[i]);
-    const float2 key = unpack_bf16(rows.k[i]) * __shfl_sync(kFullWarp, rows.scales.k, 2 * i);
-    const float2 query = unpack_bf16(rows.q[i]) * __shfl_sync(kFullWarp, rows.scales.q, 2 * i);
-    tile_pair<FullTile>(shared.keys, row, task.channel) = pack_bf16(key * decay);
-    tile_pair<FullTile>(task.factors->q_decayed, row, task.channel) = pack_bf16(query * decay);
-    tile_pair<FullTile>(task.factors->k_remaining, row, task.channel) =
-        pack_bf16(key * exp2_approx(last - rows.G[i]));
+  for (int i = 0; i < kRows; ++i) {
+    const float4 decay = exp2_approx(rows.G[i]);
+    const float4 key = widen(rows.k[i]) * rows.scales.k_of(i);
+    const float4 query = widen(rows.q[i]) * rows.scales.q_of(i);
+    at.of(shared.keys, i) = narrow(key * decay);
+    at.of(task.factors->q_decayed, i) = narrow(query * decay);
+    at.of(task.factors->k_remaining, i) = narrow(key * exp2_approx(last - rows.G[i]));
   }
-  *reinterpret_cast<uint2*>(&shared.from_start[task.block][task.channel]) = {pack_bf16(1.0F, 1.0F),
-                                                                             pack_bf16(1.0F, 1.0F)};
-  if (task.block == 0)
-    *reinterpret_cast<float2*>(&task.factors->gamma[task.channel]) = exp2_approx(last);
+  const std::uint32_t one = pack_bf16(1.0F, 1.0F);
+  *reinterpret_cast<uint4*>(&shared.from_start[task.warp / 2][task.channel]) = {one, one, one, one};
+  if (task.warp == 0)
+    *reinterpret_cast<float4*>(&task.factors->gamma[task.channel]) = exp2_approx(last);
 }
 
-/// After accumulate_in_block, whose totals and sums it takes over. By itself, so that the common
-/// way keeps its registers.
+/// After accumulate_in_warp, whose totals it takes over. By itself, so that the common way keeps
+/// its registers.
 __device__ __noinline__ void make_wide_range_factors(const KdaPrefillProblem& p, BuilderTask task,
                                                      BuilderShared& shared) {
   LevelRows rows;
-  rows.scales = row_scales(p, task, shared);
-  load_pairs(p.q, p.q_strides, task, task.key_head, rows.q);
-  load_pairs(p.k, p.k_strides, task, task.key_head, rows.k);
+  load_rows(p.q, p.q_strides, task, task.key_head, rows.q);
+  load_rows(p.k, p.k_strides, task, task.key_head, rows.k);
   load_gates(p, task, rows.G);
   activate_gates(p, task, rows.G);
-  float2 before = {0.0F, 0.0F};
-  float2 last = {0.0F, 0.0F};
+  rows.scales = row_scales(p, rows.q, rows.k, task.lane);
+  float4 before = {};
+  float4 last = {};
 #pragma unroll
-  for (int b = 0; b < kBlocks; ++b) {
-    if (b == task.block) before = last;
-    last = last + *reinterpret_cast<const float2*>(&shared.totals[b][task.channel]);
+  for (int w = 0; w < kBuilderWarps; ++w) {
+    if (w == task.warp) before = last;
+    last = last + shared.totals[w][task.lane];
   }
   rows.G[0] = before + rows.G[0];
 #pragma unroll
-  for (int i = 1; i < kBlock; ++i) rows.G[i] = rows.G[i - 1] + rows.G[i];
-  __syncthreads();  // everyone has its scales
-  *reinterpret_cast<float2*>(&shared.middles[task.block][task.channel]) = rows.G[0];
-  start_output_matrix(rows, task, shared);
+  for (int i = 1; i < kRows; ++i) rows.G[i] = rows.G[i - 1] + rows.G[i];
+  __syncthreads();  // everyone has read the totals
+  shared.totals[task.warp][task.lane] = rows.G[0];
+  start_output_matrix(rows, task);
   __syncthreads();
   const LevelBuffers buffers = {{shared.keys, shared.columns}, {shared.queries, shared.values}};
   run_levels<32>(rows, task, shared, buffers, 0);
