@@ -18,8 +18,27 @@ __device__ inline std::int64_t sequence_begin(const Sequences& s, int n) {
   return at < 0 ? 0 : (at < s.T ? at : s.T);
 }
 
+/// The last sequence whose slots begin at or before `slot`; a whole warp, which looks at 32 places
+/// at once.
+__device__ inline int last_sequence_before(const Sequences& s, std::int64_t slot) {
+  constexpr unsigned kWarp = 0xFFFFFFFFU;
+  const int lane = static_cast<int>(threadIdx.x) % 32;
+  int n = 0;
+  int past = s.N;
+  while (past - n > 1) {
+    const int step = (past - n + 31) / 32;
+    const int probe = n + lane * step;
+    const bool begins = probe < past && sequence_begin(s, probe) / kKdaChunkTokens + probe <= slot;
+    const unsigned found = __ballot_sync(kWarp, begins) | 1U;
+    n += (31 - __clz(static_cast<int>(found))) * step;
+    past = min(past, n + step);
+  }
+  return n;
+}
+
 /// The numbering of `chunk_of_slot`. Wrong boundaries give slots that are empty or stand where
-/// others do, never a token outside [0, T). A grid has fewer than 2^31 slots.
+/// others do, never a token outside [0, T). There are fewer than 2^31 slots.
+/// A whole warp calls it.
 __device__ inline Chunk device_chunk_of_slot(const Sequences& s, std::int64_t slot) {
   constexpr std::int64_t kC = kKdaChunkTokens;
   Chunk chunk;
@@ -27,15 +46,7 @@ __device__ inline Chunk device_chunk_of_slot(const Sequences& s, std::int64_t sl
   std::int64_t begin = 0;
   std::int64_t end = s.T;
   if (s.packed) {
-    int n = 0;
-    int past = s.N;  // the last sequence that begins at or before the slot is in [n, past)
-    while (past - n > 1) {
-      const int middle = n + (past - n) / 2;
-      if (sequence_begin(s, middle) / kC + middle <= slot)
-        n = middle;
-      else
-        past = middle;
-    }
+    const int n = last_sequence_before(s, slot);
     begin = sequence_begin(s, n);
     end = sequence_begin(s, n + 1);
     index = slot - (begin / kC + n);
