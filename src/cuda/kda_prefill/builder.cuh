@@ -7,8 +7,9 @@
 #include "cuda/kda_prefill/inverse.cuh"
 #include "cuda/kda_prefill/wide_range.cuh"
 
-/// The token-parallel half of a prefill: one CTA of eight warps makes the ChunkFactors of a (chunk,
-/// value head). G is the cumulative log2 decay of the chunk, per channel; a block has 16 rows.
+/// The token-parallel half of a prefill: one CTA of sixteen warps makes the ChunkFactors of a
+/// (chunk, value head). G is the cumulative log2 decay of the chunk, per channel; a block has 16
+/// rows.
 ///
 ///   1. q, k, g, beta into registers (inputs.cuh); G within each warp's rows; norms. v is asked
 ///   for.
@@ -28,25 +29,27 @@
 /// Shared memory: BuilderShared. Barriers: __syncthreads only.
 namespace k3::cuda {
 
-/// Largest exponents of the factors exp(G - R) and exp(R - G); gates down to -5 stay within. Then
-/// what two blocks' references are apart is more than a bf16 number's exponent only if the rows
-/// between them decay by 2^-15, too. Products above the diagonal may overflow; they count for
-/// nothing.
-inline constexpr float kMaxSince = 52.0F;
-inline constexpr float kMaxUntil = 58.0F;
+/// R is about the G of a block's row 7: of the last row of the second of its four warps.
+inline constexpr int kReferenceWarp = 1;
+static_assert(kBlockWarps == 4);
+/// Largest exponents that a warp's rows may add to a factor exp(G - R) or exp(R - G); the first
+/// warp adds three steps, the others four, and gates down to -5 stay within. Then what two blocks'
+/// references are apart is more than a bf16 number's exponent only if the rows between them decay
+/// by 2^-15, too. Products above the diagonal may overflow; they count for nothing.
+inline constexpr float kMaxOfFirst = 23.0F;
+inline constexpr float kMaxOfOthers = 29.0F;
 
 /// Decays of steps become sums from the warp's first row on, their totals go to shared memory.
-/// Returns whether all factors are in range: R is about the G of a block's row 7, the last one of
-/// the first of its two warps.
+/// Returns whether all factors are in range.
 __device__ inline bool accumulate_in_warp(float4 (&G)[kRows], const BuilderTask& task,
                                           BuilderShared& shared) {
 #pragma unroll
   for (int i = 1; i < kRows; ++i) G[i] = G[i - 1] + G[i];
   const float4 total = G[kRows - 1];
   shared.totals[task.warp][task.lane] = total;
-  const bool is_first = task.warp % 2 == 0;
+  const bool is_first = task.warp % kBlockWarps == 0;
   const float4 range = is_first ? G[0] - total : total * -1.0F;
-  const float most = is_first ? kMaxSince : kMaxUntil;
+  const float most = is_first ? kMaxOfFirst : kMaxOfOthers;
   return range.x <= most && range.y <= most && range.z <= most && range.w <= most;
 }
 
@@ -57,31 +60,41 @@ struct ChannelDecays {
   float4 last;       ///< of the whole chunk
 };
 
+/// The reference of a block before whose rows there is a decay `before`.
+__device__ inline float4 reference_of(float4 before, const float4 (&totals)[kBuilderWarps][32],
+                                      int block, int lane) {
+  for (int w = 0; w <= kReferenceWarp; ++w) before = before + totals[kBlockWarps * block + w][lane];
+  return map(before, [](float x) { return rintf(x); });
+}
+
 /// Also writes the factors between references.
 __device__ inline ChannelDecays find_references(const BuilderTask& task, BuilderShared& shared) {
-  float4 reference[kBlocks];
+  const auto& totals = shared.totals;
+  const int own_block = task.warp / kBlockWarps;
+  const bool writes = task.warp % kBlockWarps == 0;
   ChannelDecays decays = {};
   float4 before = {};
 #pragma unroll
-  for (int w = 0; w < kBuilderWarps; ++w) {
-    if (w == task.warp) before = decays.last;
-    decays.last = decays.last + shared.totals[w][task.lane];
-    if (w % 2 == 0) reference[w / 2] = map(decays.last, [](float x) { return rintf(x); });
-    if (w / 2 == task.warp / 2) decays.own = reference[w / 2];
-  }
-  decays.own_local = decays.own - before;
-  if (task.warp % 2 != 0) return decays;
-  const int j = task.warp / 2;
-#pragma unroll
-  for (int i = 0; i < kBlocks; ++i)
-    if (i >= j) {
-      const Bf16Quad factors = narrow(exp2_approx(reference[i] - decays.own));
+  for (int b = 0; b < kBlocks; ++b) {
+    if (b == own_block) {
+      before = decays.last;
+      decays.own = reference_of(before, totals, b, task.lane);
+    }
+    if (writes && b >= own_block) {
+      const float4 reference = reference_of(decays.last, totals, b, task.lane);
+      const Bf16Quad factors = narrow(exp2_approx(reference - decays.own));
       // Channels 4 lane .. + 3: pairs 2 t and 2 t + 1 of the first or the second eight of 16.
-      uint2* const at = &shared.between[i * (i + 1) / 2 + j][4 * (task.lane / 4)];
+      uint2* const at = &shared.between[b * (b + 1) / 2 + own_block][4 * (task.lane / 4)];
       const int t = 2 * (task.lane % 2);
       (task.lane % 4 < 2 ? at[t].x : at[t].y) = factors.x;
       (task.lane % 4 < 2 ? at[t + 1].x : at[t + 1].y) = factors.y;
     }
+#pragma unroll
+    for (int w = 0; w < kBlockWarps; ++w)
+      decays.last = decays.last + totals[kBlockWarps * b + w][task.lane];
+  }
+  for (int w = kBlockWarps * own_block; w < task.warp; ++w) before = before + totals[w][task.lane];
+  decays.own_local = decays.own - before;
   return decays;
 }
 
@@ -93,8 +106,8 @@ __device__ inline void write_operands(const Bf16Quad (&q)[kRows], const Bf16Quad
   const float4 start = exp2_approx(decays.own);
   const Bf16Quad from_start = narrow(start);
   const float4 to_end = exp2_approx(decays.last - decays.own);
-  if (task.warp % 2 == 0)
-    *reinterpret_cast<uint4*>(&shared.from_start[task.warp / 2][task.channel]) = {
+  if (task.warp % kBlockWarps == 0)
+    *reinterpret_cast<uint4*>(&shared.from_start[task.warp / kBlockWarps][task.channel]) = {
         pack_bf16(start.x, start.x), pack_bf16(start.y, start.y), pack_bf16(start.z, start.z),
         pack_bf16(start.w, start.w)};
   if (task.warp == 0)
@@ -123,17 +136,25 @@ struct BlockPlace {
   __device__ int number() const { return i * (i + 1) / 2 + j; }
 };
 
-/// The three blocks of warp w % 4, two of one row of blocks and a third; some stand twice.
-__device__ inline BlockPlace block_of(int warp, int n) {
-  switch (warp % 4) {
+/// The first block of warp w % 8; the first two warps have the next one of the row, too.
+__device__ inline BlockPlace first_block_of(int warp) {
+  switch (warp % 8) {
     case 0:
-      return {3, n};
+      return {3, 0};
     case 1:
-      return {2, n};
+      return {2, 0};
     case 2:
-      return n < 2 ? BlockPlace{1, n} : BlockPlace{0, 0};
-    default:
+      return {3, 2};
+    case 3:
       return {3, 3};
+    case 4:
+      return {2, 2};
+    case 5:
+      return {1, 0};
+    case 6:
+      return {1, 1};
+    default:
+      return {0, 0};
   }
 }
 
@@ -188,42 +209,42 @@ __device__ inline void clear_upper_blocks(const BuilderTask& task) {
       uint4{0, 0, 0, 0};
 }
 
-/// Step 3: four warps have L, four the output matrix, three blocks each.
-__device__ inline void make_matrices(const BuilderTask& task, BuilderShared& shared) {
-  constexpr int kEach = 3;
-  const bool is_lower = task.warp < 4;
-  const RowsLane<kHalf> all_rows(shared_address(is_lower ? shared.keys : shared.queries),
-                                 task.lane);
-  const ColumnsLane<kHalf> all_columns(shared_address(shared.columns), task.lane);
-  BlockPlace place[kEach];
-  RowsLane<kHalf> rows[2] = {all_rows, all_rows};
-  ColumnsLane<kHalf> columns[kEach] = {all_columns, all_columns, all_columns};
-  const uint2* factors[kEach];
-#pragma unroll
-  for (int n = 0; n < kEach; ++n) {
-    place[n] = block_of(task.warp, n);
-    columns[n].move_to_row(kBlock * place[n].j);
-    factors[n] = &shared.between[place[n].number()][task.lane % 4];
-  }
-  rows[0].move_to_row(kBlock * place[0].i);
-  rows[1].move_to_row(kBlock * place[2].i);
-  BlockSums sums[kEach];
+/// kN blocks of a row, from `place` on, of L or of the output matrix.
+template <int kN>
+__device__ void make_blocks(BlockPlace place, bool is_lower, const BuilderTask& task,
+                            BuilderShared& shared) {
+  RowsLane<kHalf> rows(shared_address(is_lower ? shared.keys : shared.queries), task.lane);
+  ColumnsLane<kHalf> columns(shared_address(shared.columns), task.lane);
+  rows.move_to_row(kBlock * place.i);
+  columns.move_to_row(kBlock * place.j);
+  const uint2* const factors = &shared.between[place.number()][task.lane % 4];
+  BlockSums sums[kN];
 #pragma unroll
   for (int d = 0; d < kHeadDim; d += 16) {
     const int half = d / kHalf * kChunk;  // first row of the tile's half
-    const FragmentA a[2] = {load_a(rows[0], half, d % kHalf), load_a(rows[1], half, d % kHalf)};
+    const FragmentA a = load_a(rows, half, d % kHalf);
 #pragma unroll
-    for (int n = 0; n < kEach; ++n) {
+    for (int n = 0; n < kN; ++n) {
       std::uint32_t b[4];
-      load_b_of_transpose(b, columns[n], half, d % kHalf);
-      const uint2 factor = factors[n][d / 4];
+      load_b_of_transpose(b, columns, half + kBlock * n, d % kHalf);
+      const uint2 factor = factors[n * (kHeadDim / 4) + d / 4];
 #pragma unroll
       for (int r = 0; r < 4; ++r) b[r] = multiply_pairs(b[r], r % 2 == 0 ? factor.x : factor.y);
-      multiply_add(sums[n].half[0], sums[n].half[1], a[n / 2], b);
+      multiply_add(sums[n].half[0], sums[n].half[1], a, b);
     }
   }
 #pragma unroll
-  for (int n = 0; n < kEach; ++n) store_block(sums[n], place[n], is_lower, task, shared);
+  for (int n = 0; n < kN; ++n) store_block(sums[n], {place.i, place.j + n}, is_lower, task, shared);
+}
+
+/// Step 3: eight warps have L, eight the output matrix, one or two of ten blocks each.
+__device__ inline void make_matrices(const BuilderTask& task, BuilderShared& shared) {
+  const bool is_lower = task.warp < kBuilderWarps / 2;
+  const BlockPlace place = first_block_of(task.warp);
+  if (task.warp % 8 < 2)
+    make_blocks<2>(place, is_lower, task, shared);
+  else
+    make_blocks<1>(place, is_lower, task, shared);
   clear_upper_blocks(task);
 }
 
@@ -260,17 +281,20 @@ __device__ inline void make_solve(const BuilderTask& task, BuilderShared& shared
   __syncthreads();
   if (task.warp < 2) join_diagonal_blocks(x, 32 * task.warp, task.lane);
   __syncthreads();
-  const FragmentC joined = join_halves(x, task.warp, task.lane);
+  if (task.warp < 8) {
+    const FragmentC joined = join_halves(x, task.warp, task.lane);
 #pragma unroll
-  for (int upper = 0; upper < 2; ++upper)
-    store_solve(joined.c[2 * upper], joined.c[2 * upper + 1],
-                32 + 16 * (task.warp / 4) + task.lane / 4 + 8 * upper,
-                8 * (task.warp % 4) + 2 * (task.lane % 4), shared);
+    for (int upper = 0; upper < 2; ++upper)
+      store_solve(joined.c[2 * upper], joined.c[2 * upper + 1],
+                  32 + 16 * (task.warp / 4) + task.lane / 4 + 8 * upper,
+                  8 * (task.warp % 4) + 2 * (task.lane % 4), shared);
+    return;
+  }
   // The six blocks of the halves on the diagonal: 128 pairs each, two blocks at a time.
   const int within = static_cast<int>(threadIdx.x) % 128;
 #pragma unroll
   for (int n = 0; n < 3; ++n) {
-    const int block = 2 * n + task.warp / 4;
+    const int block = 2 * n + (task.warp - 8) / 4;
     const int i = block < 1 ? 0 : block < 3 ? 1 : block < 4 ? 2 : 3;
     const int j = block == 2 ? 1 : block == 5 ? 3 : block < 2 ? 0 : 2;
     const int row = kBlock * i + within / 8;
@@ -280,48 +304,39 @@ __device__ inline void make_solve(const BuilderTask& task, BuilderShared& shared
   }
 }
 
-/// Step 5: four warps take 32 columns each of M (k exp(G)), whose right operand is the row operand
+/// Step 5: eight warps take 16 columns each of M (k exp(G)), whose right operand is the row operand
 /// of its block times a power of two, the others of M v; the result stands where the operand was.
 __device__ inline void multiply_solve(const BuilderTask& task, BuilderShared& shared) {
-  const bool is_w = task.warp < 4;
-  const int column0 = 32 * (task.warp % 4);
+  const bool is_w = task.warp < kBuilderWarps / 2;
+  const int column0 = 16 * (task.warp % 8);
   const RowsLane<kHalf> half(
       shared_address(is_w ? shared.keys : shared.values) + column0 / kHalf * kHalfTileBytes,
       task.lane);
   const RowsLane<kChunk> high(shared_address(shared.columns), task.lane);
   const RowsLane<kChunk> low(shared_address(shared.columns + kChunk * kChunk), task.lane);
   const std::uint32_t sign = is_w ? 0x80008000U : 0U;
-  std::uint32_t b[kBlocks][2][4];
+  std::uint32_t b[kBlocks][4];
 #pragma unroll
-  for (int j = 0; j < kBlocks; ++j)
+  for (int j = 0; j < kBlocks; ++j) load_b(b[j], half, kBlock * j, column0 % kHalf);
+  if (is_w)
 #pragma unroll
-    for (int n = 0; n < 2; ++n) {
-      load_b(b[j][n], half, kBlock * j, column0 % kHalf + 16 * n);
-      if (!is_w) continue;
-      const std::uint32_t* const factors = &shared.from_start[j][column0 + 16 * n + task.lane / 4];
+    for (int j = 0; j < kBlocks; ++j) {
+      const std::uint32_t* const factors = &shared.from_start[j][column0 + task.lane / 4];
 #pragma unroll
-      for (int r = 0; r < 4; ++r) b[j][n][r] = multiply_pairs(b[j][n][r], factors[8 * (r / 2)]);
+      for (int r = 0; r < 4; ++r) b[j][r] = multiply_pairs(b[j][r], factors[8 * (r / 2)]);
     }
 #pragma unroll
   for (int i = 0; i < kBlocks; ++i) {
-    FragmentC c[4];
+    FragmentC c[2];
 #pragma unroll
     for (int j = 0; j <= i; ++j) {
-      const FragmentA m_low = load_a(low, kBlock * i, kBlock * j);
-      const FragmentA m_high = load_a(high, kBlock * i, kBlock * j);
-#pragma unroll
-      for (int n = 0; n < 2; ++n) {
-        multiply_add(c[2 * n], c[2 * n + 1], m_low, b[j][n]);
-        multiply_add(c[2 * n], c[2 * n + 1], m_high, b[j][n]);
-      }
+      multiply_add(c[0], c[1], load_a(low, kBlock * i, kBlock * j), b[j]);
+      multiply_add(c[0], c[1], load_a(high, kBlock * i, kBlock * j), b[j]);
     }
+    FragmentA rounded = as_operand(c[0], c[1]);
 #pragma unroll
-    for (int n = 0; n < 2; ++n) {
-      FragmentA rounded = as_operand(c[2 * n], c[2 * n + 1]);
-#pragma unroll
-      for (std::uint32_t& pair : rounded.a) pair ^= sign;
-      store_a(rounded, half, kBlock * i, column0 % kHalf + 16 * n);
-    }
+    for (std::uint32_t& pair : rounded.a) pair ^= sign;
+    store_a(rounded, half, kBlock * i, column0 % kHalf);
   }
 }
 

@@ -5,15 +5,16 @@
 #include "cuda/kda_prefill/inverse.cuh"
 #include "cuda/kda_prefill/plan.cuh"
 
-/// How the builder's CTA of eight warps sees the tokens of its chunk: warp w has rows 8 w .. + 7,
-/// half of a block of 16, and a lane four neighbouring channels from 4 lane on.
+/// How the builder's CTA of sixteen warps sees the tokens of its chunk: warp w has rows 4 w .. + 3,
+/// a quarter of a block of 16, and a lane four neighbouring channels from 4 lane on.
 namespace k3::cuda {
 
-inline constexpr int kBuilderWarps = 8;
+inline constexpr int kBuilderWarps = 16;
 inline constexpr int kBuilderThreads = 32 * kBuilderWarps;
 inline constexpr int kBlock = 16;  ///< rows
 inline constexpr int kBlocks = kChunk / kBlock;
 inline constexpr int kRows = kChunk / kBuilderWarps;  ///< of a thread
+inline constexpr int kBlockWarps = kBlock / kRows;
 
 /// Log2 decay of one step below which nothing is left of a state: also for -inf, whose differences
 /// would be no numbers.
@@ -97,7 +98,7 @@ class ThreadQuads {
  private:
   int first_;
 };
-static_assert(kRows == 8, "a row's piece is that of the first row, by exclusive or with the row");
+static_assert(8 % kRows == 0, "a row's piece is that of the first row, by exclusive or with i");
 
 /// The thread's elements of a [tokens, heads, 128] tensor; zero past the chunk's rows.
 template <class Quad, class T>
@@ -199,7 +200,8 @@ __device__ void halve_rows(float (&sums)[kRows], int lane) {
   if constexpr (kKept > 1) halve_rows<kKept / 2>(sums, lane);
 }
 
-/// Sums over channels of x y, by rows: lane i has that of row i / 4 of its warp.
+/// Sums over channels of x y, by rows: each row's in as many lanes, the first
+/// ones first.
 __device__ inline float sum_of_rows(const Bf16Quad (&x)[kRows], const Bf16Quad (&y)[kRows],
                                     int lane) {
   float sums[kRows];
@@ -209,7 +211,7 @@ __device__ inline float sum_of_rows(const Bf16Quad (&x)[kRows], const Bf16Quad (
   return t128_all_lanes<32 / kRows>(sums[0]);
 }
 
-/// Scales of a warp's rows: lane i has those of row i / 4.
+/// Scales of a warp's rows, as sum_of_rows leaves them.
 struct RowScales {
   float q = 0.0F;  ///< scale / |q|
   float k = 0.0F;  ///< 1 / |k|
