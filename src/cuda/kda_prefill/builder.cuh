@@ -7,9 +7,8 @@
 #include "cuda/kda_prefill/inverse.cuh"
 #include "cuda/kda_prefill/wide_range.cuh"
 
-/// The token-parallel half of a prefill: one CTA of sixteen warps makes the ChunkFactors of a
-/// (chunk, value head). G is the cumulative log2 decay of the chunk, per channel; a block has 16
-/// rows.
+/// The token-parallel half of a prefill: one CTA of eight warps makes the ChunkFactors of a (chunk,
+/// value head). G is the cumulative log2 decay of the chunk, per channel; a block has 16 rows.
 ///
 ///   1. q, k, g, beta into registers (inputs.cuh); G within each warp's rows; norms. v is asked
 ///   for.
@@ -29,27 +28,25 @@
 /// Shared memory: BuilderShared. Barriers: __syncthreads only.
 namespace k3::cuda {
 
-/// R is about the G of a block's row 7: of the last row of the second of its four warps.
-inline constexpr int kReferenceWarp = 1;
-static_assert(kBlockWarps == 4);
-/// Largest exponents that a warp's rows may add to a factor exp(G - R) or exp(R - G); the first
-/// warp adds three steps, the others four, and gates down to -5 stay within. Then what two blocks'
-/// references are apart is more than a bf16 number's exponent only if the rows between them decay
-/// by 2^-15, too. Products above the diagonal may overflow; they count for nothing.
-inline constexpr float kMaxOfFirst = 23.0F;
-inline constexpr float kMaxOfOthers = 29.0F;
+/// Largest exponents of the factors exp(G - R) and exp(R - G); gates down to -5 stay within. Then
+/// what two blocks' references are apart is more than a bf16 number's exponent only if the rows
+/// between them decay by 2^-15, too. Products above the diagonal may overflow; they count for
+/// nothing.
+inline constexpr float kMaxSince = 52.0F;
+inline constexpr float kMaxUntil = 58.0F;
 
 /// Decays of steps become sums from the warp's first row on, their totals go to shared memory.
-/// Returns whether all factors are in range.
+/// Returns whether all factors are in range: R is about the G of a block's row 7, the last one of
+/// the first of its two warps.
 __device__ inline bool accumulate_in_warp(float4 (&G)[kRows], const BuilderTask& task,
                                           BuilderShared& shared) {
 #pragma unroll
   for (int i = 1; i < kRows; ++i) G[i] = G[i - 1] + G[i];
   const float4 total = G[kRows - 1];
   shared.totals[task.warp][task.lane] = total;
-  const bool is_first = task.warp % kBlockWarps == 0;
+  const bool is_first = task.warp % 2 == 0;
   const float4 range = is_first ? G[0] - total : total * -1.0F;
-  const float most = is_first ? kMaxOfFirst : kMaxOfOthers;
+  const float most = is_first ? kMaxSince : kMaxUntil;
   return range.x <= most && range.y <= most && range.z <= most && range.w <= most;
 }
 
@@ -60,41 +57,31 @@ struct ChannelDecays {
   float4 last;       ///< of the whole chunk
 };
 
-/// The reference of a block before whose rows there is a decay `before`.
-__device__ inline float4 reference_of(float4 before, const float4 (&totals)[kBuilderWarps][32],
-                                      int block, int lane) {
-  for (int w = 0; w <= kReferenceWarp; ++w) before = before + totals[kBlockWarps * block + w][lane];
-  return map(before, [](float x) { return rintf(x); });
-}
-
 /// Also writes the factors between references.
 __device__ inline ChannelDecays find_references(const BuilderTask& task, BuilderShared& shared) {
-  const auto& totals = shared.totals;
-  const int own_block = task.warp / kBlockWarps;
-  const bool writes = task.warp % kBlockWarps == 0;
+  const int own_block = task.warp / 2;
+  const bool is_first = task.warp % 2 == 0;
+  const auto rounded = [](float x) { return rintf(x); };
   ChannelDecays decays = {};
-  float4 before = {};
 #pragma unroll
   for (int b = 0; b < kBlocks; ++b) {
+    const float4 before = decays.last;
+    const float4 middle = before + shared.totals[2 * b][task.lane];
+    decays.last = middle + shared.totals[2 * b + 1][task.lane];
     if (b == own_block) {
-      before = decays.last;
-      decays.own = reference_of(before, totals, b, task.lane);
+      decays.own = map(middle, rounded);
+      decays.own_local = decays.own - (is_first ? before : middle);
     }
-    if (writes && b >= own_block) {
-      const float4 reference = reference_of(decays.last, totals, b, task.lane);
-      const Bf16Quad factors = narrow(exp2_approx(reference - decays.own));
+    if (is_first && b > own_block) {
+      const Bf16Quad factors = narrow(exp2_approx(map(middle, rounded) - decays.own));
       // Channels 4 lane .. + 3: pairs 2 t and 2 t + 1 of the first or the second eight of 16.
-      uint2* const at = &shared.between[b * (b + 1) / 2 + own_block][4 * (task.lane / 4)];
-      const int t = 2 * (task.lane % 2);
-      (task.lane % 4 < 2 ? at[t].x : at[t].y) = factors.x;
-      (task.lane % 4 < 2 ? at[t + 1].x : at[t + 1].y) = factors.y;
+      auto* const at = reinterpret_cast<std::uint32_t*>(
+                           &shared.between[b * (b + 1) / 2 + own_block][4 * (task.lane / 4)]) +
+                       4 * (task.lane % 2) + task.lane % 4 / 2;
+      at[0] = factors.x;
+      at[2] = factors.y;
     }
-#pragma unroll
-    for (int w = 0; w < kBlockWarps; ++w)
-      decays.last = decays.last + totals[kBlockWarps * b + w][task.lane];
   }
-  for (int w = kBlockWarps * own_block; w < task.warp; ++w) before = before + totals[w][task.lane];
-  decays.own_local = decays.own - before;
   return decays;
 }
 
@@ -106,8 +93,8 @@ __device__ inline void write_operands(const Bf16Quad (&q)[kRows], const Bf16Quad
   const float4 start = exp2_approx(decays.own);
   const Bf16Quad from_start = narrow(start);
   const float4 to_end = exp2_approx(decays.last - decays.own);
-  if (task.warp % kBlockWarps == 0)
-    *reinterpret_cast<uint4*>(&shared.from_start[task.warp / kBlockWarps][task.channel]) = {
+  if (task.warp % 2 == 0)
+    *reinterpret_cast<uint4*>(&shared.from_start[task.warp / 2][task.channel]) = {
         pack_bf16(start.x, start.x), pack_bf16(start.y, start.y), pack_bf16(start.z, start.z),
         pack_bf16(start.w, start.w)};
   if (task.warp == 0)
@@ -129,50 +116,22 @@ __device__ inline void write_operands(const Bf16Quad (&q)[kRows], const Bf16Quad
   }
 }
 
-/// A block of 16 x 16 of L or of the output matrix, by its place.
-struct BlockPlace {
-  int i;
-  int j;
-  __device__ int number() const { return i * (i + 1) / 2 + j; }
-};
-
-/// The first block of warp w % 8; the first two warps have the next one of the row, too.
-__device__ inline BlockPlace first_block_of(int warp) {
-  switch (warp % 8) {
-    case 0:
-      return {3, 0};
-    case 1:
-      return {2, 0};
-    case 2:
-      return {3, 2};
-    case 3:
-      return {3, 3};
-    case 4:
-      return {2, 2};
-    case 5:
-      return {1, 0};
-    case 6:
-      return {1, 1};
-    default:
-      return {0, 0};
-  }
-}
-
 /// Two products of 16 x 8, side by side.
 struct BlockSums {
   FragmentC half[2];
 };
 
-/// Block of L or of the output matrix goes where it belongs.
-__device__ inline void store_block(const BlockSums& sums, BlockPlace place, bool is_lower,
-                                   const BuilderTask& task, BuilderShared& shared) {
+/// Block (kI, kJ) of L or of the output matrix goes where it belongs.
+template <int kI, int kJ>
+__device__ void store_block(const BlockSums& sums, bool is_lower, const BuilderTask& task,
+                            BuilderShared& shared) {
   const int row0 = task.lane / 4;
   const int column0 = 2 * (task.lane % 4);
-  const bool is_diagonal = place.i == place.j;
-  float* const lower = &shared.lower[kBlock * place.i + row0][kBlock * place.j + column0];
+  constexpr bool kDiagonal = kI == kJ;
+  float* const lower = &shared.lower[kBlock * kI + row0][kBlock * kJ + column0];
   // Eight rows on, the piece is the same; eight columns on, it is the other of two.
   std::byte* const output = reinterpret_cast<std::byte*>(task.factors->output_matrix) +
-                            ChunkTile::offset(kBlock * place.i + row0, kBlock * place.j + column0);
+                            ChunkTile::offset(kBlock * kI + row0, kBlock * kJ + column0);
   const int next_piece = row0 % 2 == 0 ? 16 : -16;
   const auto for_each_pair = [&](const auto& store) {
 #pragma unroll
@@ -182,7 +141,7 @@ __device__ inline void store_block(const BlockSums& sums, BlockPlace place, bool
         store(upper, half, sums.half[half].c[2 * upper], sums.half[half].c[2 * upper + 1]);
   };
   if (is_lower) {
-    const float* const beta = &shared.beta[kBlock * place.i + row0];
+    const float* const beta = &shared.beta[kBlock * kI + row0];
     for_each_pair([&](int upper, int half, float x, float y) {
       *reinterpret_cast<float2*>(lower + 8 * upper * kLowerPitch + 8 * half) = {
           beta[8 * upper] * x, beta[8 * upper] * y};
@@ -192,7 +151,7 @@ __device__ inline void store_block(const BlockSums& sums, BlockPlace place, bool
       const int above = column0 + 8 * half - (row0 + 8 * upper);  // of x, the diagonal
       *reinterpret_cast<std::uint32_t*>(output + 8 * upper * ChunkTile::kRowBytes +
                                         half * next_piece) =
-          pack_bf16(is_diagonal && above > 0 ? 0.0F : x, is_diagonal && above >= 0 ? 0.0F : y);
+          pack_bf16(kDiagonal && above > 0 ? 0.0F : x, kDiagonal && above >= 0 ? 0.0F : y);
     });
   }
 }
@@ -209,42 +168,51 @@ __device__ inline void clear_upper_blocks(const BuilderTask& task) {
       uint4{0, 0, 0, 0};
 }
 
-/// kN blocks of a row, from `place` on, of L or of the output matrix.
-template <int kN>
-__device__ void make_blocks(BlockPlace place, bool is_lower, const BuilderTask& task,
-                            BuilderShared& shared) {
-  RowsLane<kHalf> rows(shared_address(is_lower ? shared.keys : shared.queries), task.lane);
-  ColumnsLane<kHalf> columns(shared_address(shared.columns), task.lane);
-  rows.move_to_row(kBlock * place.i);
-  columns.move_to_row(kBlock * place.j);
-  const uint2* const factors = &shared.between[place.number()][task.lane % 4];
+/// Blocks (kI, kJ0) .. of a row of L or of the output matrix.
+template <int kI, int kJ0, int kN>
+__device__ void make_blocks(bool is_lower, const BuilderTask& task, BuilderShared& shared) {
+  const RowsLane<kHalf> rows(shared_address(is_lower ? shared.keys : shared.queries), task.lane);
+  const ColumnsLane<kHalf> columns(shared_address(shared.columns), task.lane);
   BlockSums sums[kN];
 #pragma unroll
   for (int d = 0; d < kHeadDim; d += 16) {
     const int half = d / kHalf * kChunk;  // first row of the tile's half
-    const FragmentA a = load_a(rows, half, d % kHalf);
+    const FragmentA a = load_a(rows, half + kBlock * kI, d % kHalf);
 #pragma unroll
     for (int n = 0; n < kN; ++n) {
+      const int j = kJ0 + n;
       std::uint32_t b[4];
-      load_b_of_transpose(b, columns, half + kBlock * n, d % kHalf);
-      const uint2 factor = factors[n * (kHeadDim / 4) + d / 4];
+      load_b_of_transpose(b, columns, half + kBlock * j, d % kHalf);
+      if (j != kI) {
+        const uint2 factor = shared.between[kI * (kI + 1) / 2 + j][d / 4 + task.lane % 4];
 #pragma unroll
-      for (int r = 0; r < 4; ++r) b[r] = multiply_pairs(b[r], r % 2 == 0 ? factor.x : factor.y);
+        for (int r = 0; r < 4; ++r) b[r] = multiply_pairs(b[r], r % 2 == 0 ? factor.x : factor.y);
+      }
       multiply_add(sums[n].half[0], sums[n].half[1], a, b);
     }
   }
-#pragma unroll
-  for (int n = 0; n < kN; ++n) store_block(sums[n], {place.i, place.j + n}, is_lower, task, shared);
+  store_block<kI, kJ0>(sums[0], is_lower, task, shared);
+  if constexpr (kN > 1) store_block<kI, kJ0 + 1>(sums[1], is_lower, task, shared);
+  if constexpr (kN > 2) store_block<kI, kJ0 + 2>(sums[2], is_lower, task, shared);
 }
 
-/// Step 3: eight warps have L, eight the output matrix, one or two of ten blocks each.
+/// Step 3: four warps have L, four the output matrix, two or three of ten blocks each.
 __device__ inline void make_matrices(const BuilderTask& task, BuilderShared& shared) {
   const bool is_lower = task.warp < kBuilderWarps / 2;
-  const BlockPlace place = first_block_of(task.warp);
-  if (task.warp % 8 < 2)
-    make_blocks<2>(place, is_lower, task, shared);
-  else
-    make_blocks<1>(place, is_lower, task, shared);
+  switch (task.warp % 4) {
+    case 0:
+      make_blocks<3, 0, 2>(is_lower, task, shared);
+      break;
+    case 1:
+      make_blocks<2, 0, 3>(is_lower, task, shared);
+      break;
+    case 2:
+      make_blocks<1, 0, 2>(is_lower, task, shared);
+      make_blocks<0, 0, 1>(is_lower, task, shared);
+      break;
+    default:
+      make_blocks<3, 2, 2>(is_lower, task, shared);
+  }
   clear_upper_blocks(task);
 }
 
@@ -281,20 +249,17 @@ __device__ inline void make_solve(const BuilderTask& task, BuilderShared& shared
   __syncthreads();
   if (task.warp < 2) join_diagonal_blocks(x, 32 * task.warp, task.lane);
   __syncthreads();
-  if (task.warp < 8) {
-    const FragmentC joined = join_halves(x, task.warp, task.lane);
+  const FragmentC joined = join_halves(x, task.warp, task.lane);
 #pragma unroll
-    for (int upper = 0; upper < 2; ++upper)
-      store_solve(joined.c[2 * upper], joined.c[2 * upper + 1],
-                  32 + 16 * (task.warp / 4) + task.lane / 4 + 8 * upper,
-                  8 * (task.warp % 4) + 2 * (task.lane % 4), shared);
-    return;
-  }
+  for (int upper = 0; upper < 2; ++upper)
+    store_solve(joined.c[2 * upper], joined.c[2 * upper + 1],
+                32 + 16 * (task.warp / 4) + task.lane / 4 + 8 * upper,
+                8 * (task.warp % 4) + 2 * (task.lane % 4), shared);
   // The six blocks of the halves on the diagonal: 128 pairs each, two blocks at a time.
   const int within = static_cast<int>(threadIdx.x) % 128;
 #pragma unroll
   for (int n = 0; n < 3; ++n) {
-    const int block = 2 * n + (task.warp - 8) / 4;
+    const int block = 2 * n + task.warp / 4;
     const int i = block < 1 ? 0 : block < 3 ? 1 : block < 4 ? 2 : 3;
     const int j = block == 2 ? 1 : block == 5 ? 3 : block < 2 ? 0 : 2;
     const int row = kBlock * i + within / 8;
@@ -304,39 +269,75 @@ __device__ inline void make_solve(const BuilderTask& task, BuilderShared& shared
   }
 }
 
-/// Step 5: eight warps take 16 columns each of M (k exp(G)), whose right operand is the row operand
+/// Step 5: four warps take 32 columns each of M (k exp(G)), whose right operand is the row operand
 /// of its block times a power of two, the others of M v; the result stands where the operand was.
 __device__ inline void multiply_solve(const BuilderTask& task, BuilderShared& shared) {
-  const bool is_w = task.warp < kBuilderWarps / 2;
-  const int column0 = 16 * (task.warp % 8);
+  const bool is_w = task.warp < 4;
+  const int column0 = 32 * (task.warp % 4);
   const RowsLane<kHalf> half(
       shared_address(is_w ? shared.keys : shared.values) + column0 / kHalf * kHalfTileBytes,
       task.lane);
   const RowsLane<kChunk> high(shared_address(shared.columns), task.lane);
   const RowsLane<kChunk> low(shared_address(shared.columns + kChunk * kChunk), task.lane);
   const std::uint32_t sign = is_w ? 0x80008000U : 0U;
-  std::uint32_t b[kBlocks][4];
+  std::uint32_t b[kBlocks][2][4];
 #pragma unroll
-  for (int j = 0; j < kBlocks; ++j) load_b(b[j], half, kBlock * j, column0 % kHalf);
-  if (is_w)
+  for (int j = 0; j < kBlocks; ++j)
 #pragma unroll
-    for (int j = 0; j < kBlocks; ++j) {
-      const std::uint32_t* const factors = &shared.from_start[j][column0 + task.lane / 4];
+    for (int n = 0; n < 2; ++n) {
+      load_b(b[j][n], half, kBlock * j, column0 % kHalf + 16 * n);
+      if (!is_w) continue;
+      const std::uint32_t* const factors = &shared.from_start[j][column0 + 16 * n + task.lane / 4];
 #pragma unroll
-      for (int r = 0; r < 4; ++r) b[j][r] = multiply_pairs(b[j][r], factors[8 * (r / 2)]);
+      for (int r = 0; r < 4; ++r) b[j][n][r] = multiply_pairs(b[j][n][r], factors[8 * (r / 2)]);
     }
 #pragma unroll
   for (int i = 0; i < kBlocks; ++i) {
-    FragmentC c[2];
+    FragmentC c[4];
 #pragma unroll
     for (int j = 0; j <= i; ++j) {
-      multiply_add(c[0], c[1], load_a(low, kBlock * i, kBlock * j), b[j]);
-      multiply_add(c[0], c[1], load_a(high, kBlock * i, kBlock * j), b[j]);
-    }
-    FragmentA rounded = as_operand(c[0], c[1]);
+      const FragmentA m_low = load_a(low, kBlock * i, kBlock * j);
+      const FragmentA m_high = load_a(high, kBlock * i, kBlock * j);
 #pragma unroll
-    for (std::uint32_t& pair : rounded.a) pair ^= sign;
-    store_a(rounded, half, kBlock * i, column0 % kHalf);
+      for (int n = 0; n < 2; ++n) {
+        multiply_add(c[2 * n], c[2 * n + 1], m_low, b[j][n]);
+        multiply_add(c[2 * n], c[2 * n + 1], m_high, b[j][n]);
+      }
+    }
+#pragma unroll
+    for (int n = 0; n < 2; ++n) {
+      FragmentA rounded = as_operand(c[2 * n], c[2 * n + 1]);
+#pragma unroll
+      for (std::uint32_t& pair : rounded.a) pair ^= sign;
+      store_a(rounded, half, kBlock * i, column0 % kHalf + 16 * n);
+    }
+  }
+}
+
+/// Asks the L2 for the rows that a CTA of the next wave will read: of the same head, in the chunk
+/// that is as many CTAs on as a GPU holds at once, about. Each thread has one row of one tensor.
+__device__ inline void prefetch_next_wave(const KdaPrefillProblem& p, const BuilderTask& task) {
+  constexpr int kCtas = 2 * 132;
+  static_assert(kBuilderThreads == 4 * kChunk);
+  const std::int64_t token =
+      task.token + std::int64_t{kChunk} * (kCtas / p.HV + 1) + threadIdx.x % kChunk;
+  if (token >= p.T) return;
+  const auto prefetch = [&](const void* tensor, unsigned element, const TokenStrides& strides,
+                            int head) {
+    prefetch_l2(
+        static_cast<const std::byte*>(tensor) +
+            element * (task.batch * strides.batch + token * strides.token + head * strides.head),
+        element * kHeadDim);
+  };
+  switch (threadIdx.x / kChunk) {
+    case 0:
+      return prefetch(p.g, p.g_dtype == DType::kF32 ? 4U : 2U, p.g_strides, task.head);
+    case 1:
+      return prefetch(p.k, 2U, p.k_strides, task.key_head);
+    case 2:
+      return prefetch(p.q, 2U, p.q_strides, task.key_head);
+    default:
+      return prefetch(p.v, 2U, p.v_strides, task.head);
   }
 }
 
@@ -378,6 +379,7 @@ __global__ __launch_bounds__(kBuilderThreads, 2) void kda_prefill_builder_kernel
   load_rows(p.q, p.q_strides, task, task.key_head, q);
   if (threadIdx.x < kChunk)
     shared.beta[threadIdx.x] = load_beta(p, task, static_cast<int>(threadIdx.x));
+  prefetch_next_wave(p, task);
   activate_gates(p, task, G);
   const bool in_range = accumulate_in_warp(G, task, shared);
   const RowScales scales = row_scales(p, q, k, task.lane);

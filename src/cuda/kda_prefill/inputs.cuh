@@ -5,16 +5,15 @@
 #include "cuda/kda_prefill/inverse.cuh"
 #include "cuda/kda_prefill/plan.cuh"
 
-/// How the builder's CTA of sixteen warps sees the tokens of its chunk: warp w has rows 4 w .. + 3,
-/// a quarter of a block of 16, and a lane four neighbouring channels from 4 lane on.
+/// How the builder's CTA of eight warps sees the tokens of its chunk: warp w has rows 8 w .. + 7,
+/// half of a block of 16, and a lane four neighbouring channels from 4 lane on.
 namespace k3::cuda {
 
-inline constexpr int kBuilderWarps = 16;
+inline constexpr int kBuilderWarps = 8;
 inline constexpr int kBuilderThreads = 32 * kBuilderWarps;
 inline constexpr int kBlock = 16;  ///< rows
 inline constexpr int kBlocks = kChunk / kBlock;
 inline constexpr int kRows = kChunk / kBuilderWarps;  ///< of a thread
-inline constexpr int kBlockWarps = kBlock / kRows;
 
 /// Log2 decay of one step below which nothing is left of a state: also for -inf, whose differences
 /// would be no numbers.
@@ -98,7 +97,7 @@ class ThreadQuads {
  private:
   int first_;
 };
-static_assert(8 % kRows == 0, "a row's piece is that of the first row, by exclusive or with i");
+static_assert(kRows == 8, "a row's piece is that of the first row, by exclusive or with the row");
 
 /// The thread's elements of a [tokens, heads, 128] tensor; zero past the chunk's rows.
 template <class Quad, class T>

@@ -53,7 +53,6 @@ __device__ void write_level(const LevelRows& rows, const BuilderTask& task,
 /// The warp's tile of a level: 16 rows from row0, 8 columns from column0; false where it has none.
 template <int kLevel>
 __device__ bool level_tile(int warp, int& row0, int& column0) {
-  if (warp >= 8) return false;
   if constexpr (kLevel == 32) {
     row0 = 32 + 16 * (warp / 4);
     column0 = 8 * (warp % 4);
@@ -124,9 +123,8 @@ __device__ inline void start_output_matrix(const LevelRows& rows, const BuilderT
     reinterpret_cast<uint4*>(matrix)[at] = uint4{0, 0, 0, 0};
   const float sum = sum_of_rows(rows.q, rows.k, task.lane);
   __syncthreads();
-  constexpr int kLanes = 32 / kRows;
-  const int row = task.first_row + task.lane / kLanes;
-  if (task.lane % kLanes == 0)
+  const int row = task.first_row + task.lane / 4;
+  if (task.lane % 4 == 0)
     *reinterpret_cast<bf16*>(matrix + ChunkTile::offset(row, row)) =
         narrow(rows.scales.q * rows.scales.k * sum);
 }
@@ -145,8 +143,7 @@ __device__ inline void write_chain_operands(const LevelRows& rows, float4 last,
     at.of(task.factors->k_remaining, i) = narrow(key * exp2_approx(last - rows.G[i]));
   }
   const std::uint32_t one = pack_bf16(1.0F, 1.0F);
-  *reinterpret_cast<uint4*>(&shared.from_start[task.warp / kBlockWarps][task.channel]) = {one, one,
-                                                                                          one, one};
+  *reinterpret_cast<uint4*>(&shared.from_start[task.warp / 2][task.channel]) = {one, one, one, one};
   if (task.warp == 0)
     *reinterpret_cast<float4*>(&task.factors->gamma[task.channel]) = exp2_approx(last);
 }
