@@ -235,11 +235,12 @@ __device__ inline void fetch_values(const KdaPrefillProblem& p, const BuilderTas
 /// roundings (repeated keys with beta near 1: error ratio 0.08 instead of 0.016).
 __device__ inline void store_solve(float x, float y, int row, int column, BuilderShared& shared) {
   const float2 beta = *reinterpret_cast<const float2*>(&shared.beta[column]);
-  std::uint32_t high;
-  std::uint32_t low;
-  split_pair({x * beta.x, y * beta.y}, high, low);
+  const float2 exact = {x * beta.x, y * beta.y};
+  const std::uint32_t high = pack_bf16(exact.x, exact.y);
+  const float2 rounded = unpack_bf16(high);
   tile_pair<ChunkTile>(shared.columns, row, column) = high;
-  tile_pair<ChunkTile>(shared.columns + kChunk * kChunk, row, column) = low;
+  tile_pair<ChunkTile>(shared.columns + kChunk * kChunk, row, column) =
+      pack_bf16(exact.x - rounded.x, exact.y - rounded.y);
 }
 
 /// Step 4. Blocks of M above the diagonal stay unset.
@@ -314,44 +315,17 @@ __device__ inline void multiply_solve(const BuilderTask& task, BuilderShared& sh
   }
 }
 
-/// Asks the L2 for the rows that a CTA of the next wave will read: of the same head, in the chunk
-/// that is as many CTAs on as a GPU holds at once, about. Each thread has one row of one tensor.
-__device__ inline void prefetch_next_wave(const KdaPrefillProblem& p, const BuilderTask& task) {
-  constexpr int kCtas = 2 * 132;
-  static_assert(kBuilderThreads == 4 * kChunk);
-  const std::int64_t token =
-      task.token + std::int64_t{kChunk} * (kCtas / p.HV + 1) + threadIdx.x % kChunk;
-  if (token >= p.T) return;
-  const auto prefetch = [&](const void* tensor, unsigned element, const TokenStrides& strides,
-                            int head) {
-    prefetch_l2(
-        static_cast<const std::byte*>(tensor) +
-            element * (task.batch * strides.batch + token * strides.token + head * strides.head),
-        element * kHeadDim);
-  };
-  switch (threadIdx.x / kChunk) {
-    case 0:
-      return prefetch(p.g, p.g_dtype == DType::kF32 ? 4U : 2U, p.g_strides, task.head);
-    case 1:
-      return prefetch(p.k, 2U, p.k_strides, task.key_head);
-    case 2:
-      return prefetch(p.q, 2U, p.q_strides, task.key_head);
-    default:
-      return prefetch(p.v, 2U, p.v_strides, task.head);
-  }
-}
-
 /// Sets all of the task but what the thread's number says. False for a slot without tokens.
-__device__ inline bool find_task(const KdaPrefillProblem& p, const PrefillPlan& plan, unsigned slot,
-                                 BuilderTask& task) {
-  if (slot >= plan.num_slots) return false;
+__device__ inline bool find_task(const KdaPrefillProblem& p, const PrefillPlan& plan,
+                                 std::int64_t slot, BuilderTask& task) {
+  if (slot < 0) return false;
   task.head = static_cast<int>(blockIdx.x);
   task.key_head = p.HV == p.H ? task.head : task.head / (p.HV / p.H);
   const Chunk chunk = device_chunk_of_slot(p, slot);
   task.batch = chunk.batch;
   task.token = chunk.token;
   task.rows = chunk.rows;
-  task.factors = plan.factors + std::int64_t{slot} * p.HV + task.head;
+  task.factors = plan.factors + slot * p.HV + task.head;
   return task.rows > 0;
 }
 
@@ -369,7 +343,8 @@ __global__ __launch_bounds__(kBuilderThreads, 2) void kda_prefill_builder_kernel
       order_sequences(p, plan, *reinterpret_cast<OrderShared<kBuilderThreads>*>(dynamic_shared));
     return;
   }
-  if (!find_task(p, plan, slot, task)) return;
+  // Backwards: the factors that the chain wants first are then still in the L2.
+  if (!find_task(p, plan, plan.num_slots - 1 - slot, task)) return;
 
   Bf16Quad q[kRows];
   Bf16Quad k[kRows];
@@ -379,7 +354,6 @@ __global__ __launch_bounds__(kBuilderThreads, 2) void kda_prefill_builder_kernel
   load_rows(p.q, p.q_strides, task, task.key_head, q);
   if (threadIdx.x < kChunk)
     shared.beta[threadIdx.x] = load_beta(p, task, static_cast<int>(threadIdx.x));
-  prefetch_next_wave(p, task);
   activate_gates(p, task, G);
   const bool in_range = accumulate_in_warp(G, task, shared);
   const RowScales scales = row_scales(p, q, k, task.lane);

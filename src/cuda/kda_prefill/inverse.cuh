@@ -8,67 +8,64 @@
 ///
 ///   [ A 0 ; B D ]^-1 = [ A^-1  0 ; -D^-1 B A^-1  D^-1 ]
 ///
-/// on tensor cores, each operand as the sum of two bf16 numbers and a product as three: relative
-/// error 2^-16 and the range of fp32. No power of L is ever formed: on repeated keys with weak
-/// decay those cancel catastrophically, while the entries of the inverse stay small.
+/// on tensor cores with tf32 operands: relative error 2^-12 of each and the range of fp32. No power
+/// of L is ever formed: on repeated keys with weak decay those cancel catastrophically, while the
+/// entries of the inverse stay small.
 namespace k3::cuda {
 
 inline constexpr int kLowerSize = 64;
 inline constexpr int kLowerPitch = 68;  ///< rows of floats aligned to 16 bytes, in other banks
 using LowerMatrix = float[kLowerSize][kLowerPitch];
 
-struct SplitA {
-  FragmentA high;
-  FragmentA low;
+/// A fragment A of 16 x 8 and a fragment B of 8 x 8. The order of the columns of A and rows of B
+/// among themselves is free: with g = lane / 4 and t = lane % 4
+///
+///   A  a0 (g, 2t)  a1 (g + 8, 2t)  a2 (g, 2t + 1)  a3 (g + 8, 2t + 1)
+///   B  b0 (2t, g)  b1 (2t + 1, g)
+///
+/// so that a C tile (common/mma.cuh) is a fragment A as it stands.
+struct Tf32A {
+  std::uint32_t a[4];
 };
-struct SplitB {
-  std::uint32_t high[2];
-  std::uint32_t low[2];
+struct Tf32B {
+  std::uint32_t b[2];
 };
 
-/// x = high + low, both rounded to bf16.
-__device__ inline void split_pair(float2 x, std::uint32_t& high, std::uint32_t& low) {
-  high = pack_bf16(x.x, x.y);
-  const float2 rounded = unpack_bf16(high);
-  low = pack_bf16(x.x - rounded.x, x.y - rounded.y);
-}
-
-/// Rows row0 .. + 15, columns column0 .. + 15.
-__device__ inline SplitA load_split_a(const LowerMatrix& x, int row0, int column0, int lane) {
-  SplitA a;
-#pragma unroll
-  for (int r = 0; r < 4; ++r)
-    split_pair(*reinterpret_cast<const float2*>(
-                   &x[row0 + lane / 4 + 8 * (r % 2)][column0 + 2 * (lane % 4) + 8 * (r / 2)]),
-               a.high.a[r], a.low.a[r]);
-  return a;
+/// To the nearest tf32 number, halves away from zero.
+__device__ inline std::uint32_t round_to_tf32(float x) {
+  return (__float_as_uint(x) + 0x1000U) & 0xFFFFE000U;
 }
 
 /// Rows row0 .. + 15, columns column0 .. + 7.
-__device__ inline SplitB load_split_b(const LowerMatrix& x, int row0, int column0, int lane) {
-  SplitB b;
+__device__ inline Tf32A load_tf32_a(const LowerMatrix& x, int row0, int column0, int lane) {
+  Tf32A a;
 #pragma unroll
   for (int r = 0; r < 2; ++r) {
-    const int row = row0 + 2 * (lane % 4) + 8 * r;
-    const int column = column0 + lane / 4;
-    split_pair({x[row][column], x[row + 1][column]}, b.high[r], b.low[r]);
+    const float2 pair =
+        *reinterpret_cast<const float2*>(&x[row0 + lane / 4 + 8 * r][column0 + 2 * (lane % 4)]);
+    a.a[r] = round_to_tf32(pair.x);
+    a.a[2 + r] = round_to_tf32(pair.y);
   }
-  return b;
-}
-
-__device__ inline SplitA split_operand(const FragmentC& left, const FragmentC& right) {
-  SplitA a;
-  split_pair({left.c[0], left.c[1]}, a.high.a[0], a.low.a[0]);
-  split_pair({left.c[2], left.c[3]}, a.high.a[1], a.low.a[1]);
-  split_pair({right.c[0], right.c[1]}, a.high.a[2], a.low.a[2]);
-  split_pair({right.c[2], right.c[3]}, a.high.a[3], a.low.a[3]);
   return a;
 }
 
-__device__ inline void multiply_add(FragmentC& c, const SplitA& a, const SplitB& b) {
-  multiply_add(c, a.low, b.high[0], b.high[1]);
-  multiply_add(c, a.high, b.low[0], b.low[1]);
-  multiply_add(c, a.high, b.high[0], b.high[1]);
+/// Rows row0 .. + 7, columns column0 .. + 7.
+__device__ inline Tf32B load_tf32_b(const LowerMatrix& x, int row0, int column0, int lane) {
+  const float* const at = &x[row0 + 2 * (lane % 4)][column0 + lane / 4];
+  return {{round_to_tf32(at[0]), round_to_tf32(at[kLowerPitch])}};
+}
+
+__device__ inline Tf32A as_tf32_operand(const FragmentC& c) {
+  return {
+      {round_to_tf32(c.c[0]), round_to_tf32(c.c[2]), round_to_tf32(c.c[1]), round_to_tf32(c.c[3])}};
+}
+
+/// C += A B
+__device__ inline void multiply_add(FragmentC& c, const Tf32A& a, const Tf32B& b) {
+  asm("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 "
+      "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+      : "+f"(c.c[0]), "+f"(c.c[1]), "+f"(c.c[2]), "+f"(c.c[3])
+      : "r"(a.a[0]), "r"(a.a[1]), "r"(a.a[2]), "r"(a.a[3]), "r"(b.b[0]), "r"(b.b[1]));
 }
 
 /// The inverse of the diagonal block of 16 rows from `first`, in place; one warp. Zeros above the
@@ -98,16 +95,21 @@ __device__ inline void invert_diagonal_block(LowerMatrix& x, int first, int lane
 /// The blocks of 16 at `upper` and `upper` + 16 join; one warp.
 __device__ inline void join_diagonal_blocks(LowerMatrix& x, int upper, int lane) {
   const int lower = upper + 16;
-  const SplitA d = load_split_a(x, lower, lower, lane);
   FragmentC between[2];  // D^-1 B
 #pragma unroll
-  for (int n = 0; n < 2; ++n)
-    multiply_add(between[n], d, load_split_b(x, lower, upper + 8 * n, lane));
-  const SplitA left = split_operand(between[0], between[1]);
+  for (int k = 0; k < 16; k += 8) {
+    const Tf32A d = load_tf32_a(x, lower, lower + k, lane);
+#pragma unroll
+    for (int n = 0; n < 2; ++n)
+      multiply_add(between[n], d, load_tf32_b(x, lower + k, upper + 8 * n, lane));
+  }
   FragmentC joined[2];
 #pragma unroll
-  for (int n = 0; n < 2; ++n)
-    multiply_add(joined[n], left, load_split_b(x, upper, upper + 8 * n, lane));
+  for (int k = 0; k < 2; ++k)
+#pragma unroll
+    for (int n = 0; n < 2; ++n)
+      multiply_add(joined[n], as_tf32_operand(between[k]),
+                   load_tf32_b(x, upper + 8 * k, upper + 8 * n, lane));
   __syncwarp();
 #pragma unroll
   for (int n = 0; n < 2; ++n)
@@ -126,20 +128,18 @@ __device__ inline FragmentC join_halves(const LowerMatrix& x, int warp, int lane
   const int column0 = 8 * (warp % 4);
   FragmentC between[4];  // the row block of D^-1 B
 #pragma unroll
-  for (int k = 0; k < 2; ++k) {
-    if (k > warp / 4) break;
-    const SplitA d = load_split_a(x, row0, kHalfSize + 16 * k, lane);
+  for (int k = 0; k < kHalfSize; k += 8) {
+    if (k >= 16 && warp < 4) break;  // above the diagonal of D
+    const Tf32A d = load_tf32_a(x, row0, kHalfSize + k, lane);
 #pragma unroll
     for (int n = 0; n < 4; ++n)
-      multiply_add(between[n], d, load_split_b(x, kHalfSize + 16 * k, 8 * n, lane));
+      multiply_add(between[n], d, load_tf32_b(x, kHalfSize + k, 8 * n, lane));
   }
   FragmentC joined;
 #pragma unroll
-  for (int k = 0; k < 2; ++k) {
-    if (16 * k + 15 < column0) continue;
-    multiply_add(joined, split_operand(between[2 * k], between[2 * k + 1]),
-                 load_split_b(x, 16 * k, column0, lane));
-  }
+  for (int k = 0; k < 4; ++k)
+    if (8 * k >= column0)
+      multiply_add(joined, as_tf32_operand(between[k]), load_tf32_b(x, 8 * k, column0, lane));
 #pragma unroll
   for (float& value : joined.c) value = -value;
   return joined;
