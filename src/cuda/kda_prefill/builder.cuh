@@ -18,16 +18,14 @@
 ///      multiplied exactly. The operands of the chain, q exp(G), k exp(G_last - G) and gamma, go
 ///      out. Where a block's decay leaves the range of these factors, the chunk takes the way of
 ///      wide_range.cuh instead.
-///   3. L: products of row and column operands, ten of 16 x 16.
-///   4. Warps 0 to 3: X = (I + L)^-1 (inverse.cuh), M = X diag(beta) in two parts. Warps 4 to 7:
-///   the
-///      output matrix.
+///   3. L and the output matrix: products of row and column operands, 20 of 16 x 16.
+///   4. X = (I + L)^-1 (inverse.cuh), M = X diag(beta) in two parts.
 ///   5. -M (k exp(G)) and M v; bulk copies to the workspace.
 ///
 /// Rows past the sequence have k = q = v = 0, beta = 0 and no decay. Where cu_seqlens cuts several
 /// sequences, one more CTA orders them for the chain.
 ///
-/// Shared memory: BuilderShared. Barriers: __syncthreads, and one of warps 0 to 3 in step 4.
+/// Shared memory: BuilderShared. Barriers: __syncthreads only.
 namespace k3::cuda {
 
 /// Largest exponents of the factors exp(G - R) and exp(R - G); gates down to -5 stay within. Then
@@ -74,7 +72,7 @@ __device__ inline ChannelDecays find_references(const BuilderTask& task, Builder
       decays.own = map(middle, rounded);
       decays.own_local = decays.own - (is_first ? before : middle);
     }
-    if (is_first && b >= own_block) {
+    if (is_first && b > own_block) {
       const Bf16Quad factors = narrow(exp2_approx(map(middle, rounded) - decays.own));
       // Channels 4 lane .. + 3: pairs 2 t and 2 t + 1 of the first or the second eight of 16.
       auto* const at = reinterpret_cast<std::uint32_t*>(
@@ -123,16 +121,17 @@ struct BlockSums {
   FragmentC half[2];
 };
 
-/// Block (i, j) of L or of the output matrix goes where it belongs.
-__device__ inline void store_block(const BlockSums& sums, int i, int j, bool is_lower,
-                                   const BuilderTask& task, BuilderShared& shared) {
+/// Block (kI, kJ) of L or of the output matrix goes where it belongs.
+template <int kI, int kJ>
+__device__ void store_block(const BlockSums& sums, bool is_lower, const BuilderTask& task,
+                            BuilderShared& shared) {
   const int row0 = task.lane / 4;
   const int column0 = 2 * (task.lane % 4);
-  const bool is_diagonal = i == j;
-  float* const lower = &shared.lower[kBlock * i + row0][kBlock * j + column0];
+  constexpr bool kDiagonal = kI == kJ;
+  float* const lower = &shared.lower[kBlock * kI + row0][kBlock * kJ + column0];
   // Eight rows on, the piece is the same; eight columns on, it is the other of two.
   std::byte* const output = reinterpret_cast<std::byte*>(task.factors->output_matrix) +
-                            ChunkTile::offset(kBlock * i + row0, kBlock * j + column0);
+                            ChunkTile::offset(kBlock * kI + row0, kBlock * kJ + column0);
   const int next_piece = row0 % 2 == 0 ? 16 : -16;
   const auto for_each_pair = [&](const auto& store) {
 #pragma unroll
@@ -142,7 +141,7 @@ __device__ inline void store_block(const BlockSums& sums, int i, int j, bool is_
         store(upper, half, sums.half[half].c[2 * upper], sums.half[half].c[2 * upper + 1]);
   };
   if (is_lower) {
-    const float* const beta = &shared.beta[kBlock * i + row0];
+    const float* const beta = &shared.beta[kBlock * kI + row0];
     for_each_pair([&](int upper, int half, float x, float y) {
       *reinterpret_cast<float2*>(lower + 8 * upper * kLowerPitch + 8 * half) = {
           beta[8 * upper] * x, beta[8 * upper] * y};
@@ -152,7 +151,7 @@ __device__ inline void store_block(const BlockSums& sums, int i, int j, bool is_
       const int above = column0 + 8 * half - (row0 + 8 * upper);  // of x, the diagonal
       *reinterpret_cast<std::uint32_t*>(output + 8 * upper * ChunkTile::kRowBytes +
                                         half * next_piece) =
-          pack_bf16(is_diagonal && above > 0 ? 0.0F : x, is_diagonal && above >= 0 ? 0.0F : y);
+          pack_bf16(kDiagonal && above > 0 ? 0.0F : x, kDiagonal && above >= 0 ? 0.0F : y);
     });
   }
 }
@@ -169,67 +168,52 @@ __device__ inline void clear_upper_blocks(const BuilderTask& task) {
       uint4{0, 0, 0, 0};
 }
 
-/// Blocks (i, j0) .. of a row of L or of the output matrix.
-template <int kN>
-__device__ void make_blocks(int i, int j0, bool is_lower, const BuilderTask& task,
-                            BuilderShared& shared) {
-  RowsLane<kHalf> rows(shared_address(is_lower ? shared.keys : shared.queries), task.lane);
-  ColumnsLane<kHalf> columns(shared_address(shared.columns), task.lane);
-  rows.move_to_row(kBlock * i);
-  columns.move_to_row(kBlock * j0);
-  const uint2* const factors = &shared.between[i * (i + 1) / 2 + j0][task.lane % 4];
+/// Blocks (kI, kJ0) .. of a row of L or of the output matrix.
+template <int kI, int kJ0, int kN>
+__device__ void make_blocks(bool is_lower, const BuilderTask& task, BuilderShared& shared) {
+  const RowsLane<kHalf> rows(shared_address(is_lower ? shared.keys : shared.queries), task.lane);
+  const ColumnsLane<kHalf> columns(shared_address(shared.columns), task.lane);
   BlockSums sums[kN];
 #pragma unroll
   for (int d = 0; d < kHeadDim; d += 16) {
     const int half = d / kHalf * kChunk;  // first row of the tile's half
-    const FragmentA a = load_a(rows, half, d % kHalf);
+    const FragmentA a = load_a(rows, half + kBlock * kI, d % kHalf);
 #pragma unroll
     for (int n = 0; n < kN; ++n) {
+      const int j = kJ0 + n;
       std::uint32_t b[4];
-      load_b_of_transpose(b, columns, half + kBlock * n, d % kHalf);
-      const uint2 factor = factors[n * (kHeadDim / 4) + d / 4];
+      load_b_of_transpose(b, columns, half + kBlock * j, d % kHalf);
+      if (j != kI) {
+        const uint2 factor = shared.between[kI * (kI + 1) / 2 + j][d / 4 + task.lane % 4];
 #pragma unroll
-      for (int r = 0; r < 4; ++r) b[r] = multiply_pairs(b[r], r % 2 == 0 ? factor.x : factor.y);
+        for (int r = 0; r < 4; ++r) b[r] = multiply_pairs(b[r], r % 2 == 0 ? factor.x : factor.y);
+      }
       multiply_add(sums[n].half[0], sums[n].half[1], a, b);
     }
   }
-#pragma unroll
-  for (int n = 0; n < kN; ++n) store_block(sums[n], i, j0 + n, is_lower, task, shared);
+  store_block<kI, kJ0>(sums[0], is_lower, task, shared);
+  if constexpr (kN > 1) store_block<kI, kJ0 + 1>(sums[1], is_lower, task, shared);
+  if constexpr (kN > 2) store_block<kI, kJ0 + 2>(sums[2], is_lower, task, shared);
 }
 
-/// Step 3: ten blocks among eight warps.
-__device__ inline void make_lower(const BuilderTask& task, BuilderShared& shared) {
-  const auto one = [&](int i, int j) { make_blocks<1>(i, j, true, task, shared); };
-  switch (task.warp) {
-    case 0:
-    case 1:
-      return make_blocks<2>(3 - task.warp, 0, true, task, shared);
-    case 2:
-    case 3:
-      return one(3, task.warp);
-    case 4:
-      return one(2, 2);
-    case 5:
-    case 6:
-      return one(1, task.warp - 5);
-    default:
-      return one(0, 0);
-  }
-}
-
-/// Of step 4, by warps 4 to 7: ten blocks of the output matrix.
-__device__ inline void make_output_matrix(const BuilderTask& task, BuilderShared& shared) {
+/// Step 3: four warps have L, four the output matrix, two or three of ten blocks each.
+__device__ inline void make_matrices(const BuilderTask& task, BuilderShared& shared) {
+  const bool is_lower = task.warp < kBuilderWarps / 2;
   switch (task.warp % 4) {
     case 0:
-      return make_blocks<2>(3, 0, false, task, shared);
+      make_blocks<3, 0, 2>(is_lower, task, shared);
+      break;
     case 1:
-      return make_blocks<3>(2, 0, false, task, shared);
+      make_blocks<2, 0, 3>(is_lower, task, shared);
+      break;
     case 2:
-      make_blocks<2>(1, 0, false, task, shared);
-      return make_blocks<1>(0, 0, false, task, shared);
+      make_blocks<1, 0, 2>(is_lower, task, shared);
+      make_blocks<0, 0, 1>(is_lower, task, shared);
+      break;
     default:
-      return make_blocks<2>(3, 2, false, task, shared);
+      make_blocks<3, 2, 2>(is_lower, task, shared);
   }
+  clear_upper_blocks(task);
 }
 
 /// v, on its way to shared memory; zeros past the sequence.
@@ -254,46 +238,35 @@ __device__ inline void store_solve(float x, float y, int row, int column, Builde
   const float2 exact = {x * beta.x, y * beta.y};
   const std::uint32_t high = pack_bf16(exact.x, exact.y);
   const float2 rounded = unpack_bf16(high);
-  tile_pair<ChunkTile>(shared.solve[0], row, column) = high;
-  tile_pair<ChunkTile>(shared.solve[1], row, column) =
+  tile_pair<ChunkTile>(shared.columns, row, column) = high;
+  tile_pair<ChunkTile>(shared.columns + kChunk * kChunk, row, column) =
       pack_bf16(exact.x - rounded.x, exact.y - rounded.y);
 }
 
-/// Block (i, j) of M from that of X; 64 threads.
-__device__ inline void convert_block(int i, int j, int thread, BuilderShared& shared) {
-#pragma unroll
-  for (int n = 0; n < 2; ++n) {
-    const int row = kBlock * i + thread / 8 + 8 * n;
-    const int column = kBlock * j + 2 * (thread % 8);
-    const float2 pair = *reinterpret_cast<const float2*>(&shared.lower[row][column]);
-    store_solve(pair.x, pair.y, row, column, shared);
-  }
-}
-
-/// Of step 4, by warps 0 to 3: X and M. Blocks of M above the diagonal stay unset.
+/// Step 4. Blocks of M above the diagonal stay unset.
 __device__ inline void make_solve(const BuilderTask& task, BuilderShared& shared) {
-  constexpr int kThreads = 32 * kBlocks;
-  const auto meet = [] { named_barrier_sync(1, kThreads); };
   LowerMatrix& x = shared.lower;
-  const auto thread = static_cast<int>(threadIdx.x) % 64;
-  invert_diagonal_block(x, kBlock * task.warp, task.lane);
-  meet();
-  if (task.warp < 2)
-    join_diagonal_blocks(x, 32 * task.warp, task.lane);
-  else
+  if (task.warp < kBlocks) invert_diagonal_block(x, kBlock * task.warp, task.lane);
+  __syncthreads();
+  if (task.warp < 2) join_diagonal_blocks(x, 32 * task.warp, task.lane);
+  __syncthreads();
+  const FragmentC joined = join_halves(x, task.warp, task.lane);
 #pragma unroll
-    for (int i = 0; i < kBlocks; ++i) convert_block(i, i, thread, shared);
-  meet();
-  const int block = task.warp / 2 * 2;
-  convert_block(block + 1, block, thread, shared);
+  for (int upper = 0; upper < 2; ++upper)
+    store_solve(joined.c[2 * upper], joined.c[2 * upper + 1],
+                32 + 16 * (task.warp / 4) + task.lane / 4 + 8 * upper,
+                8 * (task.warp % 4) + 2 * (task.lane % 4), shared);
+  // The six blocks of the halves on the diagonal: 128 pairs each, two blocks at a time.
+  const int within = static_cast<int>(threadIdx.x) % 128;
 #pragma unroll
-  for (int lower = 0; lower < 2; ++lower) {
-    const FragmentC joined = join_halves(x, task.warp + 4 * lower, task.lane);
-#pragma unroll
-    for (int upper = 0; upper < 2; ++upper)
-      store_solve(joined.c[2 * upper], joined.c[2 * upper + 1],
-                  32 + 16 * lower + task.lane / 4 + 8 * upper, 8 * task.warp + 2 * (task.lane % 4),
-                  shared);
+  for (int n = 0; n < 3; ++n) {
+    const int block = 2 * n + task.warp / 4;
+    const int i = block < 1 ? 0 : block < 3 ? 1 : block < 4 ? 2 : 3;
+    const int j = block == 2 ? 1 : block == 5 ? 3 : block < 2 ? 0 : 2;
+    const int row = kBlock * i + within / 8;
+    const int column = kBlock * j + 2 * (within % 8);
+    const float2 pair = *reinterpret_cast<const float2*>(&x[row][column]);
+    store_solve(pair.x, pair.y, row, column, shared);
   }
 }
 
@@ -305,8 +278,8 @@ __device__ inline void multiply_solve(const BuilderTask& task, BuilderShared& sh
   const RowsLane<kHalf> half(
       shared_address(is_w ? shared.keys : shared.values) + column0 / kHalf * kHalfTileBytes,
       task.lane);
-  const RowsLane<kChunk> high(shared_address(shared.solve[0]), task.lane);
-  const RowsLane<kChunk> low(shared_address(shared.solve[1]), task.lane);
+  const RowsLane<kChunk> high(shared_address(shared.columns), task.lane);
+  const RowsLane<kChunk> low(shared_address(shared.columns + kChunk * kChunk), task.lane);
   const std::uint32_t sign = is_w ? 0x80008000U : 0U;
   std::uint32_t b[kBlocks][2][4];
 #pragma unroll
@@ -388,16 +361,14 @@ __global__ __launch_bounds__(kBuilderThreads, 2) void kda_prefill_builder_kernel
     fetch_values(p, task, shared.values);
     write_operands(q, k, G, scales, task, shared);
     __syncthreads();
-    make_lower(task, shared);
-    clear_upper_blocks(task);
+    make_matrices(task, shared);
     __syncthreads();
-    if (task.warp >= kBlocks) make_output_matrix(task, shared);
   } else {
     make_wide_range_factors(p, task, shared);
     __syncthreads();
     fetch_values(p, task, shared.values);
   }
-  if (task.warp < kBlocks) make_solve(task, shared);
+  make_solve(task, shared);
   wait_for_async_copies();
   __syncthreads();
   multiply_solve(task, shared);

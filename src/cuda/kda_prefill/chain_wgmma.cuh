@@ -28,10 +28,12 @@
 ///
 /// Barriers, for each place of a ring (0: W, U and gamma, 1: Q, A and K):
 ///   full      counts the bytes of its bulk copies
-///   free      the consumers' warps have read it
+///   free      the consumers have read it
 /// and for the outputs:
-///   full_out  the consumers' warps have written them
+///   full_out  the consumers have written them
 ///   free_out  the storers have read them
+/// Every thread arrives for itself: it costs nothing that can be measured, and race checkers can
+/// follow it.
 namespace k3::cuda {
 
 inline constexpr int kWarpsOfGroup = 4;
@@ -113,11 +115,10 @@ class Arrival {
   bool is_here_;
 };
 
-/// By all lanes of a warp.
+/// Each thread for itself.
 template <int kStages>
-__device__ void release(MBarrier (&free)[kStages], const RingPlace<kStages>& place, int lane) {
-  __syncwarp();
-  if (lane == 0) mbarrier_arrive(&free[place.stage]);
+__device__ void release(MBarrier (&free)[kStages], const RingPlace<kStages>& place) {
+  mbarrier_arrive(&free[place.stage]);
 }
 
 /// The loader: waits until a place is free and announces what comes. Returns its barrier.
@@ -168,7 +169,7 @@ __device__ void store_outputs(const KdaPrefillProblem& p, const PrefillChainTask
     for (int row = first_row; row < rows; row += kRows * Traits::kStorers)
       *reinterpret_cast<uint4*>(out + row * p.out_strides.token) =
           *reinterpret_cast<const uint4*>(shared.out + row * Traits::kOutPitch + column);
-    release(shared.free_out, place, lane);
+    release(shared.free_out, place);
     place.advance();
   }
 }
@@ -285,7 +286,7 @@ __device__ void run_wgmma_chain(const KdaPrefillProblem& p, const PrefillChainTa
   wait_for(shared.full1, now);
   issue_state_product<false>(rounded_S, shared.part1[0].q_decayed, O);
   wgmma_wait<1>();
-  release(shared.free0, now, lane);
+  release(shared.free0, now);
   round_held(N, rounded_N);
 
   RingPlace<1> place_out;
@@ -309,16 +310,16 @@ __device__ void run_wgmma_chain(const KdaPrefillProblem& p, const PrefillChainTa
     const Arrival part1(shared.full1, next);
     issue_state_product<true>(rounded_S, shared.part0[next.stage].minus_w, N);
     wgmma_wait<1>();  // O
-    release(shared.free1, now, lane);
+    release(shared.free1, now);
     round_held(O, rounded_O);
     if (more) part1.wait();
     issue_state_product<false>(rounded_S, shared.part1[next.stage].q_decayed, O);
     out_is_free.wait();
     stage_outputs(rounded_O, kWarpValues * warp, shared, lane);
-    release(shared.full_out, place_out, lane);
+    release(shared.full_out, place_out);
     place_out.advance();
     wgmma_wait<1>();  // N
-    if (more) release(shared.free0, next, lane);
+    if (more) release(shared.free0, next);
     round_held(N, rounded_N);
     now = next;
   }
@@ -341,9 +342,9 @@ __global__ __launch_bounds__(Traits::kThreads, 1) void kda_prefill_wgmma_chain_k
       for (MBarrier& barrier : full) mbarrier_init(&barrier, writers);
       for (MBarrier& barrier : free) mbarrier_init(&barrier, readers);
     };
-    init(shared.full0, 1, shared.free0, Traits::kConsumerWarps);
-    init(shared.full1, 1, shared.free1, Traits::kConsumerWarps);
-    init(shared.full_out, Traits::kConsumerWarps, shared.free_out, Traits::kStorers);
+    init(shared.full0, 1, shared.free0, 32 * Traits::kConsumerWarps);
+    init(shared.full1, 1, shared.free1, 32 * Traits::kConsumerWarps);
+    init(shared.full_out, 32 * Traits::kConsumerWarps, shared.free_out, 32 * Traits::kStorers);
   }
   publish_to_bulk_copies();
   __syncthreads();

@@ -29,9 +29,8 @@ inline constexpr int kLowerBlocks = kBlocks * (kBlocks + 1) / 2;
 struct BuilderShared {
   bf16 keys[kChunk * kHeadDim];      ///< row operands of L, and of W; then -W
   bf16 queries[kChunk * kHeadDim];   ///< row operands of the output matrix
-  bf16 columns[kChunk * kHeadDim];   ///< column operands of both
+  bf16 columns[kChunk * kHeadDim];   ///< column operands of both; then M in two parts
   bf16 values[kChunk * kHeadDim];    ///< v, then U
-  bf16 solve[2][kChunk * kChunk];    ///< M is their sum
   LowerMatrix lower;                 ///< L, then (I + L)^-1
   float4 totals[kBuilderWarps][32];  ///< decay of a warp's rows, by channels
   /// exp of the references: from the chunk's start, in either half of a word ...
