@@ -20,7 +20,7 @@ constexpr Kernel<KdaChunkInverseProblem> kKernels[] = {
      .refusal = accepts_all<KdaChunkInverseProblem>,
      .workspace_size = needs_no_workspace<KdaChunkInverseProblem>,
      .run = cuda::kda_chunk_inverse,
-     .verified_on = ""},
+     .verified_on = "sm_90a"},
 #endif
     {.backend = Backend::kCpu,
      .variant = "simd",

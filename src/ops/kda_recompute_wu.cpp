@@ -20,7 +20,7 @@ constexpr Kernel<KdaRecomputeWuProblem> kKernels[] = {
      .refusal = accepts_all<KdaRecomputeWuProblem>,
      .workspace_size = needs_no_workspace<KdaRecomputeWuProblem>,
      .run = cuda::kda_recompute_wu,
-     .verified_on = ""},
+     .verified_on = "sm_90a"},
 #endif
     {.backend = Backend::kCpu,
      .variant = "simd",
