@@ -36,6 +36,7 @@ PYTHONPATH=$peer_path "$python" "$root/bench/peers/fla_recurrent.py" \
   --json "$results/peer-fla.json"
 peers=(chain fla)
 if [[ $# -eq 0 || " $* " == *" kda_prefill "* ]]; then
+  rm -f "$results/peer-fla-chunk.json"
   PYTHONPATH=$peer_path "$python" "$root/bench/peers/fla_chunk.py" \
     --json "$results/peer-fla-chunk.json" --limit-s "${PEER_LIMIT_S:-600}" ||
     echo "bench_with_peers: fla_chunk.py broke off; the rows it has written count" >&2

@@ -16,7 +16,8 @@ constexpr Kernel<KdaPrefillProblem> kKernels[] = {
 #if K3_WITH_CUDA
     {.backend = Backend::kCuda,
      .variant = "wgmma",
-     .conditions = "at most 2^31 - 1 chunks of 64 tokens times heads",
+     .conditions =
+         "fewer than 2^31 chunks of 64 tokens and fewer than 2^30 sequences, each times heads",
      .refusal = cuda::kda_prefill_refusal,
      .workspace_size = cuda::kda_prefill_workspace_size,
      .run = cuda::kda_prefill_wgmma,
@@ -24,7 +25,8 @@ constexpr Kernel<KdaPrefillProblem> kKernels[] = {
      .only_archs = "sm_90a"},
     {.backend = Backend::kCuda,
      .variant = "mma_sync",
-     .conditions = "at most 2^31 - 1 chunks of 64 tokens times heads",
+     .conditions =
+         "fewer than 2^31 chunks of 64 tokens and fewer than 2^30 sequences, each times heads",
      .refusal = cuda::kda_prefill_refusal,
      .workspace_size = cuda::kda_prefill_workspace_size,
      .run = cuda::kda_prefill_mma_sync,

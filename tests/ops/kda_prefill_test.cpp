@@ -4,7 +4,6 @@
 
 #include <cmath>
 #include <cstring>
-#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -12,7 +11,6 @@
 #include "harness/compare.h"
 #include "harness/device.h"
 #include "harness/ops/kda_layer.h"
-#include "k3/capability.h"
 #include "tests/ops/run_helpers.h"
 
 namespace k3::harness {
@@ -59,35 +57,6 @@ TEST(KdaPrefill, BitsOfASequenceDependOnThatSequenceAlone) {
   Bundle unpacked = piece(batch, 33, 233, state);
   unpacked.tensors.erase("cu_seqlens");
   EXPECT_TRUE(same_bits(run_cpu(kOp, unpacked).tensors.at("out"), alone.tensors.at("out")));
-}
-
-/// A kernel may take other forms where a batch fills the chip, or is made of short sequences.
-TEST(KdaPrefill, BitsOnADeviceDependOnTheSequenceAlone) {
-  if (const char* why = cuda_unusable()) GTEST_SKIP() << why;
-  std::set<std::string> variants;
-  for (const Capability& row : capabilities())
-    if (row.op == kOp && row.backend == Backend::kCuda) variants.insert(row.variant);
-  for (const std::string& variant : variants)
-    for (const std::int64_t others : {1, 65, 300}) {
-      const auto run = [&](const Bundle& bundle) {
-        Bundle result = bundle.clone();
-        run_once(*find_driver(kOp), result, {.on = RunOn::kCuda, .variant = variant});
-        return result;
-      };
-      std::vector<std::int64_t> lengths(100, others);
-      lengths[7] = 200;
-      const std::int64_t begin = 7 * others;
-      const Bundle batch = layer(lengths, 2);
-      const Bundle all = run(batch);
-      const Bundle alone =
-          run(piece(batch, begin, begin + 200, slice(batch.tensors.at("initial_state"), 0, 7, 8)));
-      EXPECT_TRUE(
-          same_bits(slice(all.tensors.at("out"), 1, begin, begin + 200), alone.tensors.at("out")))
-          << variant << ", among " << others;
-      EXPECT_TRUE(
-          same_bits(slice(all.tensors.at("final_state"), 0, 7, 8), alone.tensors.at("final_state")))
-          << variant << ", among " << others;
-    }
 }
 
 TEST(KdaPrefill, AbsentStateIsZeroState) {

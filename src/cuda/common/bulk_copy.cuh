@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-#include "cuda/common/cluster.cuh"
+#include "cuda/common/mbarrier.cuh"
 
 /// Bulk copies between global and shared memory: one thread asks, no register holds the data.
 /// Addresses and sizes are multiples of 16 bytes. They go through the async proxy.
@@ -11,7 +11,7 @@ namespace k3::cuda {
 
 /// Completes on `barrier`, armed by this thread for these bytes.
 __device__ inline void bulk_load(void* to_shared, const void* from, std::uint32_t bytes,
-                                 ByteBarrier* barrier) {
+                                 MBarrier* barrier) {
   asm volatile(
       "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::
           "r"(shared_address(to_shared)),

@@ -7,7 +7,7 @@
 
 #include "cuda/common/mbarrier.cuh"
 
-/// Warp-level matrix products that every chip from sm_80 on has: m16n8k16, bf16 operands, fp32
+/// Warp-level matrix products that every chip from sm_90 on has: m16n8k16, bf16 operands, fp32
 /// sums. Fragments, with g = lane / 4 and t = lane % 4; a pair is two neighbouring columns:
 ///
 ///   A [16 x 16]  a0 (g, 2t)  a1 (g + 8, 2t)  a2 (g, 2t + 8)  a3 (g + 8, 2t + 8)      pairs
@@ -51,14 +51,14 @@ __device__ inline void multiply_add(FragmentC& c, const FragmentA& a, std::uint3
       : "r"(a.a[0]), "r"(a.a[1]), "r"(a.a[2]), "r"(a.a[3]), "r"(b0), "r"(b1));
 }
 
-/// Two C tiles side by side += A B, with B as `load_b` and its twin give it.
+/// Two C tiles side by side += A B, with B as `load_b` and `load_b_of_transpose` give it.
 __device__ inline void multiply_add(FragmentC& left, FragmentC& right, const FragmentA& a,
                                     const std::uint32_t (&b)[4]) {
   multiply_add(left, a, b[0], b[1]);
   multiply_add(right, a, b[2], b[3]);
 }
 
-/// Columns 16 s .. 16 s + 15 of two rounded C tiles side by side.
+/// Two C tiles side by side, rounded.
 __device__ inline FragmentA as_operand(const FragmentC& left, const FragmentC& right) {
   return {{pack_bf16(left.c[0], left.c[1]), pack_bf16(left.c[2], left.c[3]),
            pack_bf16(right.c[0], right.c[1]), pack_bf16(right.c[2], right.c[3])}};
@@ -118,11 +118,6 @@ class TileLane {
   [[nodiscard]] __device__ std::uint32_t at(int row0, int column0) const {
     return (address_ ^ static_cast<std::uint32_t>(2 * column0)) +
            static_cast<std::uint32_t>(row0 * SwizzledTile<kColumns>::kRowBytes);
-  }
-
-  /// The same lane, whose rows begin at row0, a multiple of 16.
-  __device__ void move_to_row(int row0) {
-    address_ += static_cast<std::uint32_t>(row0 * SwizzledTile<kColumns>::kRowBytes);
   }
 
  protected:

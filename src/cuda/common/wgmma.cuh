@@ -128,14 +128,4 @@ __device__ void issue_by_rows(FragmentC (&sums)[16], const FragmentA& a, std::ui
       : "r"(a.a[0]), "r"(a.a[1]), "r"(a.a[2]), "r"(a.a[3]), "l"(b), "n"(kKeep ? 1 : 0));
 }
 
-/// Moves registers among the warpgroups of a CTA: to kCount a thread; all warps of the group.
-template <int kCount>
-__device__ void give_registers() {
-  asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(kCount));
-}
-template <int kCount>
-__device__ void take_registers() {
-  asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(kCount));
-}
-
 }  // namespace k3::cuda

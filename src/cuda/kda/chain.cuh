@@ -147,7 +147,7 @@ __device__ ChainDots decay_and_dot(ChainRows<Layout>& h, const ChainVector<Layou
 #pragma unroll
     for (int b = 0; b < kBatches; ++b) {
       hk[0][b] += hk[1][b];
-      hq[0][b] += hq[1][b];
+      if constexpr (kHasQuery) hq[0][b] += hq[1][b];
     }
   }
   ChainDots dots = {};

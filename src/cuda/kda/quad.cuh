@@ -12,7 +12,7 @@
 namespace k3::cuda {
 
 /// Four bf16 values as they lie in memory, the first in the low half of `x`.
-struct Bf16Quad {
+struct alignas(8) Bf16Quad {
   std::uint32_t x;
   std::uint32_t y;
 };

@@ -3,6 +3,7 @@
 
 #include "cuda/common/async_copy.cuh"
 #include "cuda/common/bulk_copy.cuh"
+#include "cuda/common/pdl.cuh"
 #include "cuda/kda_prefill/inputs.cuh"
 #include "cuda/kda_prefill/inverse.cuh"
 #include "cuda/kda_prefill/wide_range.cuh"
@@ -10,8 +11,8 @@
 /// The token-parallel half of a prefill: one CTA of eight warps makes the ChunkFactors of a (chunk,
 /// value head). G is the cumulative log2 decay of the chunk, per channel; a block has 16 rows.
 ///
-///   1. q, k, g, beta into registers (inputs.cuh); G within each warp's rows; norms. v is asked
-///   for.
+///   1. q, k and g into registers (inputs.cuh), beta to shared memory; G within each warp's rows;
+///      norms. v is asked for.
 ///   2. exp(G_i - G_j) = exp(G_i - R_i) exp(R_i - R_j) exp(R_j - G_j), with R the G of a row in the
 ///      middle of the block, rounded to a whole number: row operands k and q times exp(G - R),
 ///      column operands k exp(R - G), and between them powers of two, by which a bf16 number is
@@ -23,7 +24,7 @@
 ///   5. -M (k exp(G)) and M v; bulk copies to the workspace.
 ///
 /// Rows past the sequence have k = q = v = 0, beta = 0 and no decay. Where cu_seqlens cuts several
-/// sequences, one more CTA orders them for the chain.
+/// sequences, a CTA in front of the others orders them for the chain.
 ///
 /// Shared memory: BuilderShared. Barriers: __syncthreads only.
 namespace k3::cuda {
@@ -329,10 +330,11 @@ __device__ inline bool find_task(const KdaPrefillProblem& p, const PrefillPlan& 
   return task.rows > 0;
 }
 
-/// Grid: heads along x, chunk slots along y and z (grid_over_requests); before them a row for the
-/// order of the sequences, where there is one.
+/// Grid: heads along x, chunk slots, the last first, along y and z (grid_over_requests); before
+/// them a row whose first CTA orders the sequences, where there are several.
 __global__ __launch_bounds__(kBuilderThreads, 2) void kda_prefill_builder_kernel(
     const __grid_constant__ KdaPrefillProblem p, const __grid_constant__ PrefillPlan plan) {
+  static_assert(sizeof(OrderShared<kBuilderThreads>) <= sizeof(BuilderShared));
   extern __shared__ __align__(1024) std::byte dynamic_shared[];
   auto& shared = *reinterpret_cast<BuilderShared*>(dynamic_shared);
   BuilderTask task;

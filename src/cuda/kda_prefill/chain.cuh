@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "cuda/common/bulk_copy.cuh"
 #include "cuda/common/mma.cuh"
 #include "cuda/kda_prefill/plan.cuh"
 

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "cuda/common/bulk_copy.cuh"
+#include "cuda/common/pdl.cuh"
 #include "cuda/kda_prefill/chain.cuh"
 
 /// The chain with warp-level products, for every chip: one CTA of four warps for half of the value

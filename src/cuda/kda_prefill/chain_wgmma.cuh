@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "cuda/common/bulk_copy.cuh"
+#include "cuda/common/pdl.cuh"
 #include "cuda/common/wgmma.cuh"
 #include "cuda/kda_prefill/chain.cuh"
 
@@ -305,6 +307,7 @@ __device__ void run_wgmma_chain(const KdaPrefillProblem& p, const PrefillChainTa
     if (more) part0.wait();
     load_part0(next);
     wgmma_wait<1>();  // S, and the first product of O
+    hold(S);
     if (more) states.store_border(c + 1, S);
     if (more) round_and_decay(decay, S, rounded_S);
     const Arrival part1(shared.full1, next);
@@ -355,14 +358,14 @@ __global__ __launch_bounds__(Traits::kThreads, 1) void kda_prefill_wgmma_chain_k
   const int half = Traits::kGroups == 1 ? index % 2 : 0;
   const PrefillChainTask task = find_task(p, plan, Traits::kGroups == 1 ? index / 2 : index);
   if (warp >= Traits::kConsumerWarps) {
-    if constexpr (Traits::kMovesRegisters) give_registers<kMoverRegisters>();
+    if constexpr (Traits::kMovesRegisters) lower_registers<kMoverRegisters>();
     if (warp >= Traits::kFirstStorer)
       store_outputs(p, task, half, shared, warp - Traits::kFirstStorer, lane);
     else if (lane == 0)
       bring_factors(first_factors(p, plan, task), p.HV, task.sequence.num_chunks, half, shared);
     return;
   }
-  if constexpr (Traits::kMovesRegisters) take_registers<kConsumerRegisters>();
+  if constexpr (Traits::kMovesRegisters) raise_registers<kConsumerRegisters>();
   run_wgmma_chain(p, task, kHalf * half + kWarpValues * warp, shared, warp, lane);
 #endif
 }

@@ -26,6 +26,8 @@ using ChunkTile = SwizzledTile<kChunk>;
 /// Blocks on or below the diagonal, by rows.
 inline constexpr int kLowerBlocks = kBlocks * (kBlocks + 1) / 2;
 
+/// The way of wide_range.cuh uses columns and values as two more operands of its levels, and totals
+/// for the G of the warps' first rows.
 struct BuilderShared {
   bf16 keys[kChunk * kHeadDim];      ///< row operands of L, and of W; then -W
   bf16 queries[kChunk * kHeadDim];   ///< row operands of the output matrix

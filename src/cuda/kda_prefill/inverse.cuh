@@ -8,7 +8,7 @@
 ///
 ///   [ A 0 ; B D ]^-1 = [ A^-1  0 ; -D^-1 B A^-1  D^-1 ]
 ///
-/// on tensor cores with tf32 operands: relative error 2^-12 of each and the range of fp32. No power
+/// on tensor cores with tf32 operands: relative error 2^-11 of each and the range of fp32. No power
 /// of L is ever formed: on repeated keys with weak decay those cancel catastrophically, while the
 /// entries of the inverse stay small.
 namespace k3::cuda {
@@ -33,7 +33,9 @@ struct Tf32B {
 
 /// To the nearest tf32 number, halves away from zero.
 __device__ inline std::uint32_t round_to_tf32(float x) {
-  return (__float_as_uint(x) + 0x1000U) & 0xFFFFE000U;
+  std::uint32_t rounded;
+  asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(rounded) : "f"(x));
+  return rounded;
 }
 
 /// Rows row0 .. + 15, columns column0 .. + 7.

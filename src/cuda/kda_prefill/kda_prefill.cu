@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cuda/kda_prefill/kda_prefill.h"
 
-#include <algorithm>
 #include <limits>
 
 #include "cuda/common/error.h"
@@ -121,8 +120,8 @@ void run_prefill(const KdaPrefillProblem& p, const Target& target, const Chain& 
 
 const char* kda_prefill_refusal(const KdaPrefillProblem& p, const Target&) {
   constexpr std::int64_t kMaxCtas = std::numeric_limits<std::int32_t>::max();
-  if (p.num_chunk_slots() * p.HV >= kMaxCtas) return "more than 2^31 - 1 chunks of heads";
-  if (std::int64_t{2} * p.N * p.HV > kMaxCtas) return "more than 2^30 sequences of heads";
+  if (p.num_chunk_slots() >= kMaxCtas / p.HV) return "2^31 chunk slots of heads or more";
+  if (std::int64_t{2} * p.N * p.HV > kMaxCtas) return "2^30 sequences of heads or more";
   return nullptr;
 }
 

@@ -5,7 +5,6 @@
 
 #include "contract/kda_prefill.h"
 #include "cuda/common/mma.cuh"
-#include "cuda/common/pdl.cuh"
 #include "cuda/kda/sequences.cuh"
 #include "cuda/kda/step.cuh"
 

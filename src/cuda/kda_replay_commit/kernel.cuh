@@ -3,6 +3,7 @@
 
 #include "contract/kda_replay_commit.h"
 #include "cuda/common/bulk_copy.cuh"
+#include "cuda/common/cluster.cuh"
 #include "cuda/common/pdl.cuh"
 #include "cuda/common/prefetch.cuh"
 #include "cuda/kda/chain.cuh"
