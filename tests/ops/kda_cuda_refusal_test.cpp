@@ -4,6 +4,7 @@
 
 #if K3_WITH_CUDA
 #include "cuda/kda_decode/kda_decode.h"
+#include "cuda/kda_prefill/kda_prefill.h"
 #include "cuda/kda_replay_commit/kda_replay_commit.h"
 #include "cuda/kda_verify/kda_verify.h"
 
@@ -35,6 +36,24 @@ TEST(KdaVec4, AStateIsAlignedToSixteenBytes) {
   expect_sixteen_bytes(kda_packed_decode_vec4_refusal);
   expect_sixteen_bytes(kda_verify_vec4_refusal);
   expect_sixteen_bytes(kda_replay_commit_vec4_refusal);
+}
+
+TEST(KdaPrefillOnCuda, AGridHasFewerThanTwoToThe31) {
+  const auto refusal = [](std::int64_t T, int N, int HV) {
+    KdaPrefillProblem p;
+    p.packed = true;
+    p.T = T;
+    p.N = N;
+    p.HV = HV;
+    return kda_prefill_refusal(p, {});
+  };
+  constexpr std::int64_t kFits =
+      (std::int64_t{1} << 31) - 3;  // chunks; one sequence, one slot more
+  EXPECT_EQ(refusal(64 * kFits, 1, 1), nullptr);
+  EXPECT_NE(refusal(64 * (kFits + 1), 1, 1), nullptr);
+  EXPECT_NE(refusal(64 * (kFits / 3 + 1), 1, 3), nullptr);
+  EXPECT_EQ(refusal(0, 1 << 20, 1 << 9), nullptr);
+  EXPECT_NE(refusal(0, 1 << 20, 1 << 10), nullptr);
 }
 
 }  // namespace

@@ -59,13 +59,17 @@ struct PrefillCall {
   std::vector<std::int64_t> slots;  ///< of a pool of kPoolSlots; empty: no pool
   std::vector<std::int64_t> track;  ///< empty: nothing tracked
   std::uint64_t seed = 1;
+  std::string lower_bound = "-5";
 };
+/// With this one a block of rows decays by more than CUDA's common way takes (wide_range.cuh).
+inline constexpr const char* kStrongGates = "-40";
 inline constexpr std::int64_t kPoolSlots = 9;
 
 /// The call of a layer with states at all chunks, as many rows as any lengths of these tokens and
 /// sequences could need. Outputs hold 0xFF.
 inline Bundle prefill_call(const PrefillCall& c) {
   Bundle b = prefill_layer({.lengths = c.lengths, .H = c.H, .seed = c.seed});
+  b.scalars["lower_bound"] = c.lower_bound;
   std::vector<std::int64_t> cu = {0};
   for (const std::int64_t length : c.lengths) cu.push_back(cu.back() + length);
   const auto N = static_cast<std::int64_t>(c.lengths.size());

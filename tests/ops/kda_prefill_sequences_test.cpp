@@ -43,6 +43,7 @@ void expect_same(const Results& expected, const Results& seen) {
 Bundle in_company(const Bundle& alone, const Sizes& lengths, std::size_t n) {
   const std::int64_t H = alone.tensors.at("v").shape()[2];
   Bundle b = prefill_layer({.lengths = lengths, .H = H, .seed = 77, .period = 1});
+  b.scalars = alone.scalars;
   b.tensors["chunk_states"] = poisoned(DType::kF32, {chunks_of(lengths), H, kChannels, kChannels});
   for (const char* name : {"A_log", "dt_bias"}) b.tensors[name] = alone.tensors.at(name).clone();
   const std::int64_t token =
@@ -62,20 +63,23 @@ class PrefillCompany : public PrefillOn {};
 
 TEST_P(PrefillCompany, ChangesNoBitOfASequence) {
   constexpr std::int64_t kMostSorted = 1024;  // sequences that CUDA orders by length
-  for (const std::int64_t length : {1, 64, 100, 200}) {
+  const auto check = [&](std::int64_t length, const char* lower_bound) {
     const std::pair<Sizes, std::size_t> companies[] = {
         {{length, 65}, 0},          {{3, length}, 1},
         {{0, 64, 0, length, 0}, 3}, {{300, length, 300}, 1},
         {Sizes(70, length), 69},    {Sizes(kMostSorted + 50, length > 64 ? 64 : length), 500}};
-    const Bundle alone = prefill_call({.lengths = {length}, .H = 1, .seed = 5});
+    const Bundle alone =
+        prefill_call({.lengths = {length}, .H = 1, .seed = 5, .lower_bound = lower_bound});
     const Results expected = results_of(run(alone), {length}, 0);
     for (auto [lengths, n] : companies) {
       lengths[n] = length;
-      SCOPED_TRACE(testing::Message()
-                   << "length " << length << ", sequence " << n << " of " << lengths.size());
+      SCOPED_TRACE(testing::Message() << "length " << length << ", sequence " << n << " of "
+                                      << lengths.size() << ", lower bound " << lower_bound);
       expect_same(expected, results_of(run(in_company(alone, lengths, n)), lengths, n));
     }
-  }
+  };
+  for (const std::int64_t length : {1, 64, 100, 200}) check(length, "-5");
+  check(100, kStrongGates);
 }
 
 TEST_P(PrefillCompany, OrNoneAtAllAreRowsOfABatchToo) {
@@ -158,9 +162,14 @@ TEST_P(PrefillMemory, IsWrittenWhereItIsNamedAndReadNowhereBefore) {
   const Sizes lengths = {130, 0, 70, 64, 136};
   const Sizes slots = {7, 0, -1, 3, -1};
   const Sizes track = {1, -1, 0, 1, -1};
-  for (const std::int64_t H : {kFewHeads, kManyHeads}) {
-    const Bundle call =
-        prefill_call({.lengths = lengths, .H = H, .slots = slots, .track = track, .seed = 8});
+  for (const auto& [H, lower_bound] :
+       {std::pair{kFewHeads, "-5"}, {kManyHeads, "-5"}, {kFewHeads, kStrongGates}}) {
+    const Bundle call = prefill_call({.lengths = lengths,
+                                      .H = H,
+                                      .slots = slots,
+                                      .track = track,
+                                      .seed = 8,
+                                      .lower_bound = lower_bound});
     const Bundle reference = run_over(GetParam(), call, kOnes, kOnes);
     for (const std::byte workspace : {kZeros, std::byte{0x7F}}) {
       const Bundle other = run_over(GetParam(), call, kZeros, workspace);
