@@ -7,6 +7,8 @@ peer's, every size of it, gets the figure in its `peer` object; the report is re
 """
 import argparse
 import json
+import math
+import os
 
 
 def join(report, peer):
@@ -16,6 +18,10 @@ def join(report, peer):
             raise SystemExit(f"join_peers: the peer's file has no {key}")
     if report["machine"] != peer["machine"]:
         raise SystemExit(f"join_peers: {report['machine']} is not {peer['machine']}")
+    for figure in peer["rows"]:
+        us = figure.get("us")
+        if not isinstance(us, (int, float)) or not math.isfinite(us) or us <= 0:
+            raise SystemExit(f"join_peers: us must be a positive number; got {us!r}")
     joined = 0
     for row in report["rows"]:
         if row["op"] not in peer["ops"]:
@@ -48,9 +54,12 @@ def main():
     joined = join(report, peer)
     if joined == 0:
         raise SystemExit("join_peers: no row of the report has an op and a shape of the peer's")
-    with open(args.report, "w") as file:
+    # Beside it first: a report is never left half written.
+    part = args.report + ".part"
+    with open(part, "w") as file:
         json.dump(report, file, indent=2, ensure_ascii=False)
         file.write("\n")
+    os.replace(part, args.report)
     print(f"{joined} rows of {args.report} have the peer's figure")
 
 

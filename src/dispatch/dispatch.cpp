@@ -1,14 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <string>
 #include <string_view>
+#include <vector>
 
 #include "cpu/parallel.h"
 #include "dispatch/archs.h"
 #include "dispatch/kernel.h"
+#include "k3/capability.h"
 #include "k3/error.h"
 
 namespace k3::dispatch {
@@ -20,6 +25,15 @@ std::string target_text(const Target& target) {
   if (target.backend == Backend::kCpu)
     return fmt::format("cpu, {}, {} threads", cpu_target(), target.threads);
   return fmt::format("cuda:{}, {}", target.device.index, cuda_arch_name(target.arch));
+}
+
+/// The op's variants in this build, each once; empty for an unknown op.
+std::vector<std::string> variants_of(std::string_view op) {
+  std::vector<std::string> variants;
+  for (const Capability& row : capabilities())
+    if (row.op == op && std::find(variants.begin(), variants.end(), row.variant) == variants.end())
+      variants.push_back(row.variant);
+  return variants;
 }
 
 }  // namespace
@@ -58,7 +72,18 @@ std::optional<std::string> forced_variant(const char* op, const ExecContext& ctx
     const std::size_t colon = item.find(':');
     if (colon == std::string_view::npos)
       throw ContractError(op, "K3_FORCE", "must be op:variant[,op:variant]", text);
-    if (item.substr(0, colon) == op) return std::string(item.substr(colon + 1));
+    const std::string_view named = item.substr(0, colon);
+    const std::vector<std::string> variants = variants_of(named);
+    if (variants.empty())
+      throw ContractError(op, "K3_FORCE", "must name an op that `k3 ops` lists",
+                          std::string(named));
+    if (named != op) continue;
+    std::string variant(item.substr(colon + 1));
+    if (std::find(variants.begin(), variants.end(), variant) == variants.end())
+      throw ContractError(
+          op, "K3_FORCE",
+          fmt::format("must name a variant of this build: {}", fmt::join(variants, ", ")), variant);
+    return variant;
   }
   return std::nullopt;
 }

@@ -73,7 +73,8 @@ Target resolve(const char* op, const ExecContext& ctx, Device device);
 
 /// The variant that the call asks for: ctx.variant, else what K3_FORCE says for this op, if
 /// anything.
-/// @throws ContractError where K3_FORCE is malformed
+/// @throws ContractError where K3_FORCE is malformed, or names an op or a variant of this op that
+/// the build has not
 std::optional<std::string> forced_variant(const char* op, const ExecContext& ctx);
 
 /// True where an environment variable is set to something but 0.

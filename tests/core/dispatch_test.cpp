@@ -28,10 +28,24 @@ TEST_F(Dispatch, ForcedVariantRuns) {
   EXPECT_NO_THROW(situ_and_mul(args()));
 }
 
-TEST_F(Dispatch, UnknownForcedVariantIsRefusedWithReasons) {
-  const Environment force("K3_FORCE", "situ_and_mul:nonsense");
+TEST_F(Dispatch, ForcedNamesMustExist) {
+  for (const char* text : {"situ_and_mul:nonsense", "situ_and_mul", "situ_and_mul: simd",
+                           "situ_and_mull:simd", "kda_prefill:other, situ_and_mul:simd"}) {
+    const Environment force("K3_FORCE", text);
+    try {
+      situ_and_mul(args());
+      FAIL() << text;
+    } catch (const ContractError& e) {
+      EXPECT_NE(std::string(e.what()).find("K3_FORCE"), std::string::npos) << e.what();
+    }
+  }
+}
+
+TEST_F(Dispatch, UnknownVariantOfAContextIsRefusedWithReasons) {
+  ExecContext ctx;
+  ctx.variant = "nonsense";
   try {
-    situ_and_mul(args());
+    situ_and_mul(args(), ctx);
     FAIL();
   } catch (const UnsupportedError& e) {
     EXPECT_NE(std::string(e.what()).find("cpu:simd: another variant is asked for by name"),
