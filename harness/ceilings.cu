@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <cstdint>
 
+#include "cuda/common/bulk_copy.cuh"
 #include "cuda/common/error.h"
 #include "cuda/common/launch.h"
 #include "cuda/common/pdl.cuh"
@@ -71,10 +72,9 @@ __global__ __launch_bounds__(kWarpgroup) void product_chains(float* out) {
   __syncthreads();
 #ifdef K3_HAS_WGMMA
   constexpr std::uint32_t kTileBytes = 2048;
-  const auto address = static_cast<std::uint32_t>(__cvta_generic_to_shared(right));
-  asm volatile("fence.proxy.async.shared::cta;" ::: "memory");  // of `right`, to the products
+  cuda::publish_to_bulk_copies();  // `right`, to the products, which go the same way
   __syncthreads();
-  const std::uint64_t rows = cuda::describe_rows(address, 0, kTileBytes);
+  const std::uint64_t rows = cuda::describe_rows(cuda::shared_address(right), 0, kTileBytes);
 #pragma unroll 1
   for (int step = 0; step < kProductSteps; step += 4) {
     cuda::wgmma_fence();

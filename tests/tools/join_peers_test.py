@@ -80,6 +80,19 @@ class JoinPeers(unittest.TestCase):
         status, _, report = self.run_tool(REPORT, peer)
         self.assertEqual((status, report), (0, expected))
 
+    def test_a_figure_without_a_graph_says_so(self):
+        expected = copy.deepcopy(REPORT)
+        expected["rows"][0]["peer"][NAME + ", no graph"] = 3.95
+        expected["rows"][1]["peer"][NAME + ", no graph"] = 3.95
+        peer = {**PEER, "rows": [{"B": 1, "H": 12, "us": 3.95, "way": "launches"}]}
+        status, _, report = self.run_tool(REPORT, peer)
+        self.assertEqual((status, report), (0, expected))
+
+    def test_a_figure_that_is_no_time_is_refused(self):
+        for us in ("fast", float("nan"), -3, 0, None):
+            with self.subTest(us=us):
+                self.assert_refused({**PEER, "rows": [{"B": 1, "H": 12, "us": us}]}, "us must be")
+
     def test_another_machine_is_refused(self):
         self.assert_refused({**PEER, "machine": "nvidia-b200"}, "nvidia-b200")
 

@@ -24,6 +24,10 @@ struct FragmentA {
 struct FragmentC {
   float c[4] = {};
 };
+/// 16 x 16 sums: half h holds columns 8h .. 8h + 7.
+struct SumTile {
+  FragmentC half[2];
+};
 
 /// Two floats rounded to bf16, the first in the low half.
 __device__ inline std::uint32_t pack_bf16(float low, float high) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "contract/kda.h"
+#include "cuda/common/approx.cuh"
 #include "cuda/kda/quad.cuh"
 #include "cuda/kda/t128.cuh"
 
@@ -15,11 +16,7 @@ inline constexpr int kHeadElements = kHeadDim * kHeadDim;  ///< of the state of 
 static_assert(kHeadDim == 4 * 32, "a warp holds a head's channels, four a lane");
 
 /// 1 / (1 + exp(-x)), about 3 ulp: 0 at -inf, 1 at +inf, NaN at NaN.
-__device__ inline float sigmoid(float x) {
-  float y;
-  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(1.0F + expf(-x)));
-  return y;
-}
+__device__ inline float sigmoid(float x) { return rcp_approx(1.0F + expf(-x)); }
 
 /// log(1 + exp(x)) without overflow.
 __device__ inline float softplus(float x) { return fmaxf(x, 0.0F) + log1pf(expf(-fabsf(x))); }

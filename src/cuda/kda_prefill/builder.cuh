@@ -101,30 +101,23 @@ __device__ inline void write_operands(const Bf16Quad (&q)[kRows], const Bf16Quad
   if (task.warp == 0)
     *reinterpret_cast<float4*>(&task.factors->gamma[task.channel]) = exp2_approx(decays.last);
   const ThreadQuads at(task);
-  auto* const q_decayed = reinterpret_cast<std::byte*>(task.factors->q_decayed);
-  auto* const k_remaining = reinterpret_cast<std::byte*>(task.factors->k_remaining);
 #pragma unroll
   for (int i = 0; i < kRows; ++i) {
     const float4 key = widen(k[i]) * scales.k_of(i);
     const float4 grown = exp2_approx(G[i] - decays.own_local);
-    const float4 column_key = key * map(grown, reciprocal);
+    const float4 column_key = key * map(grown, rcp_approx);
     const Bf16Quad row_query = narrow(widen(q[i]) * scales.q_of(i) * grown);
     at.of(shared.keys, i) = narrow(key * grown);
     at.of(shared.queries, i) = row_query;
     at.of(shared.columns, i) = narrow(column_key);
-    at.of(q_decayed, i) = multiply_pairs(row_query, from_start);
-    at.of(k_remaining, i) = narrow(column_key * to_end);
+    at.of(task.factors->q_decayed, i) = multiply_pairs(row_query, from_start);
+    at.of(task.factors->k_remaining, i) = narrow(column_key * to_end);
   }
 }
 
-/// Two products of 16 x 8, side by side.
-struct BlockSums {
-  FragmentC half[2];
-};
-
 /// Block (kI, kJ) of L or of the output matrix goes where it belongs.
 template <int kI, int kJ>
-__device__ void store_block(const BlockSums& sums, bool is_lower, const BuilderTask& task,
+__device__ void store_block(const SumTile& sums, bool is_lower, const BuilderTask& task,
                             BuilderShared& shared) {
   const int row0 = task.lane / 4;
   const int column0 = 2 * (task.lane % 4);
@@ -174,7 +167,7 @@ template <int kI, int kJ0, int kN>
 __device__ void make_blocks(bool is_lower, const BuilderTask& task, BuilderShared& shared) {
   const RowsLane<kHalf> rows(shared_address(is_lower ? shared.keys : shared.queries), task.lane);
   const ColumnsLane<kHalf> columns(shared_address(shared.columns), task.lane);
-  BlockSums sums[kN];
+  SumTile sums[kN];
 #pragma unroll
   for (int d = 0; d < kHeadDim; d += 16) {
     const int half = d / kHalf * kChunk;  // first row of the tile's half
@@ -227,7 +220,7 @@ __device__ inline void fetch_values(const KdaPrefillProblem& p, const BuilderTas
     const int row = piece / 16;
     const int column = 8 * (piece % 16);
     const bool exists = row < task.rows;
-    copy_async_16(shared_address(to) + FullTile::offset(row, column),
+    copy_async_16(shared_address(to) + HalvedTile::offset(row, column),
                   first + (exists ? row * p.v_strides.token + column : 0), exists);
   }
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "cuda/common/approx.cuh"
 #include "cuda/common/mma.cuh"
 #include "cuda/kda_prefill/inverse.cuh"
 #include "cuda/kda_prefill/plan.cuh"
@@ -18,9 +19,7 @@ inline constexpr int kRows = kChunk / kBuilderWarps;  ///< of a thread
 /// Log2 decay of one step below which nothing is left of a state: also for -inf, whose differences
 /// would be no numbers.
 inline constexpr float kMinLog2Decay = -160.0F;
-inline constexpr float kLog2E = 1.4426950408889634F;
 
-using FullTile = HalvedTile;
 using ChunkTile = SwizzledTile<kChunk>;
 
 /// Blocks on or below the diagonal, by rows.
@@ -57,16 +56,6 @@ struct BuilderTask {
   ChunkFactors* factors = nullptr;
 };
 
-__device__ inline float exp2_approx(float x) {
-  float y;
-  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
-  return y;
-}
-__device__ inline float reciprocal(float x) {
-  float y;
-  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
-  return y;
-}
 __device__ inline float4 exp2_approx(float4 x) {
   return map(x, [](float e) { return exp2_approx(e); });
 }
@@ -84,11 +73,11 @@ __device__ std::uint32_t& tile_pair(void* tile, int row, int column) {
                                            Tile::offset(row, column));
 }
 
-/// Where the thread's elements stand in a FullTile.
+/// Where the thread's elements stand in a HalvedTile.
 class ThreadQuads {
  public:
   __device__ explicit ThreadQuads(const BuilderTask& task)
-      : first_(FullTile::offset(task.first_row, task.channel)) {}
+      : first_(HalvedTile::offset(task.first_row, task.channel)) {}
 
   /// Of its row i.
   __device__ Bf16Quad& of(void* tile, int i) const {
@@ -162,7 +151,7 @@ __device__ inline void activate_gates(const KdaPrefillProblem& p, const BuilderT
     const float4 offset = bias * slope;
     apply([&](float4 x) {
       return map(exp2_approx(fma(x, slope, offset)),
-                 [&](float e) { return bound * reciprocal(1.0F + e); });
+                 [&](float e) { return bound * rcp_approx(1.0F + e); });
     });
   } else {
     const float a = kLog2E * gate_scale(p.A_log, task.head);
@@ -201,8 +190,8 @@ __device__ void halve_rows(float (&sums)[kRows], int lane) {
   if constexpr (kKept > 1) halve_rows<kKept / 2>(sums, lane);
 }
 
-/// Sums over channels of x y, by rows: each row's in as many lanes, the first
-/// ones first.
+/// Sums over channels of x y, by rows: 32 / kRows lanes have that of a
+/// row, the first ones of the first.
 __device__ inline float sum_of_rows(const Bf16Quad (&x)[kRows], const Bf16Quad (&y)[kRows],
                                     int lane) {
   float sums[kRows];

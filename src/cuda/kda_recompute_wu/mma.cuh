@@ -31,11 +31,6 @@ __device__ inline Bf16Tile load_right(const bf16* tile, int pitch, int lane) {
   return t;
 }
 
-/// 16 x 16 sums: half h holds columns 8h .. 8h + 7.
-struct SumTile {
-  FragmentC half[2];
-};
-
 /// sum += left right
 __device__ inline void multiply_add(const Bf16Tile& left, const Bf16Tile& right, SumTile& sum) {
   multiply_add(sum.half[0], sum.half[1], left, right.a);

@@ -6,6 +6,7 @@
 #include <cstdint>
 
 #include "core/bf16.h"
+#include "cuda/common/approx.cuh"
 #include "cuda/common/pdl.cuh"
 #include "cuda/situ_and_mul/traits.cuh"
 
@@ -51,19 +52,8 @@ struct SituAndMulParams {
   float inv_linear_beta;
 };
 
-// The flushing forms are single instructions. Their arguments and results here are either far from
-// the subnormals or squared and scaled into zero anyway.
-__device__ inline float exp2_approx(float x) {
-  float y;
-  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
-  return y;
-}
-
-__device__ inline float rcp_approx(float x) {
-  float y;
-  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
-  return y;
-}
+// Functions that take subnormals for zero (common/approx.cuh) do here: arguments and results are
+// either far from those or squared and scaled into zero anyway.
 
 /// Relative error 2^-11: an eighth of the spacing of bf16.
 __device__ inline float tanh_approx(float x) {
@@ -71,8 +61,6 @@ __device__ inline float tanh_approx(float x) {
   asm("tanh.approx.f32 %0, %1;" : "=f"(y) : "f"(x));
   return y;
 }
-
-inline constexpr float kLog2E = 1.44269504088896340736F;
 
 /// A gate in two factors, the second to be applied after up: below -87 their product alone would
 /// leave the range of fp32, though times a huge up it does not.
