@@ -5,10 +5,19 @@
 namespace k3::harness {
 
 std::span<const Driver* const> drivers() {
+  // clang-format off: one line an op
   static const Driver* const all[] = {
-      &kda_prefill_driver(),       &kda_chunk_inverse_driver(), &kda_recompute_wu_driver(),
-      &kda_fused_decode_driver(),  &kda_packed_decode_driver(), &kda_verify_driver(),
-      &kda_replay_commit_driver(), &kda_output_norm_driver(),   &situ_and_mul_driver()};
+      &kda_prefill_driver(),
+      &kda_chunk_inverse_driver(),
+      &kda_recompute_wu_driver(),
+      &kda_fused_decode_driver(),
+      &kda_packed_decode_driver(),
+      &kda_verify_driver(),
+      &kda_replay_commit_driver(),
+      &kda_output_norm_driver(),
+      &situ_and_mul_driver(),
+  };
+  // clang-format on
   return all;
 }
 

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <cuda_bf16.h>
-
 #include <cstdint>
 
 #include "core/bf16.h"
 #include "cuda/common/approx.cuh"
+#include "cuda/common/divider.h"
+#include "cuda/common/packed_bf16.cuh"
 #include "cuda/common/pdl.cuh"
 #include "cuda/situ_and_mul/traits.cuh"
 
@@ -16,25 +16,6 @@
 /// output would take three quarters of the time that the bytes take. The forms below need three
 /// with beta = 4, and four otherwise, counting one for soft(u).
 namespace k3::cuda {
-
-/// n / d for n < 2^31 and 1 <= d < 2^31: one wide multiplication and a shift.
-class Divider {
- public:
-  Divider() = default;
-  explicit Divider(std::uint32_t d) {
-    while ((std::uint64_t{1} << (shift_ - 31)) < d) ++shift_;
-    multiplier_ = static_cast<std::uint32_t>(((std::uint64_t{1} << shift_) + d - 1) / d);
-  }
-  __device__ std::uint32_t quotient(std::uint32_t n) const {
-    return static_cast<std::uint32_t>((static_cast<std::uint64_t>(n) * multiplier_) >> shift_);
-  }
-
- private:
-  // With s = ceil(log2 d), the multiplier is ceil(2^(31+s) / d): too large by less than d <= 2^s,
-  // so n times the excess stays below 2^(31+s) and never reaches the next quotient.
-  unsigned shift_ = 31;
-  std::uint32_t multiplier_ = 0;
-};
 
 /// A block of rows and columns of the problem, small enough for 32-bit vector indices.
 struct SituAndMulParams {
@@ -102,19 +83,11 @@ __device__ float situ_and_mul(float g, float u, const SituAndMulParams& p) {
   return p.beta * gate.first * up * gate.second;
 }
 
-/// bf16 pairs in a word: low half first in memory.
-__device__ inline float low_half(std::uint32_t word) { return __uint_as_float(word << 16); }
-__device__ inline float high_half(std::uint32_t word) {
-  return __uint_as_float(word & 0xFFFF0000U);
-}
-
 template <class Traits>
 __device__ std::uint32_t situ_and_mul_pair(std::uint32_t g, std::uint32_t u,
                                            const SituAndMulParams& p) {
-  const __nv_bfloat162 pair =
-      __floats2bfloat162_rn(situ_and_mul<Traits>(low_half(g), low_half(u), p),
-                            situ_and_mul<Traits>(high_half(g), high_half(u), p));
-  return reinterpret_cast<const std::uint32_t&>(pair);
+  return pack_bf16(situ_and_mul<Traits>(low_half(g), low_half(u), p),
+                   situ_and_mul<Traits>(high_half(g), high_half(u), p));
 }
 
 template <class Traits>

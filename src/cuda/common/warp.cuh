@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include <cstdint>
+
+/// What the 32 lanes of a warp do together. Every lane calls, converged.
+namespace k3::cuda::warp {
+
+inline constexpr unsigned kAllLanes = 0xFFFFFFFFU;
+
+/// True in exactly one lane.
+__device__ inline bool elect() {
+  std::uint32_t elected = 0;
+  asm volatile(
+      "{\n.reg .pred p;\n"
+      "elect.sync _|p, 0xFFFFFFFF;\n"
+      "selp.u32 %0, 1, 0, p;\n}"
+      : "=r"(elected));
+  return elected != 0;
+}
+
+/// The sum (the maximum) over each group of kLanes neighbouring lanes, in all of them. Sums join
+/// neighbours first, so the order is fixed. NaN is ignored by `max`, as by fmaxf.
+template <int kLanes = 32>
+__device__ float sum(float x) {
+#pragma unroll
+  for (int distance = 1; distance < kLanes; distance *= 2)
+    x += __shfl_xor_sync(kAllLanes, x, distance);
+  return x;
+}
+template <int kLanes = 32>
+__device__ float max(float x) {
+#pragma unroll
+  for (int distance = 1; distance < kLanes; distance *= 2)
+    x = fmaxf(x, __shfl_xor_sync(kAllLanes, x, distance));
+  return x;
+}
+
+namespace detail {
+template <class Unit, int kBytes>
+__device__ void copy(const void* from, void* to, unsigned lane) {
+  constexpr int kUnits = kBytes / static_cast<int>(sizeof(Unit));
+  constexpr int kRounds = (kUnits + 31) / 32;
+  Unit held[kRounds];
+#pragma unroll
+  for (int i = 0; i < kRounds; ++i)
+    if (32 * i + lane < kUnits) held[i] = static_cast<const Unit*>(from)[32 * i + lane];
+#pragma unroll
+  for (int i = 0; i < kRounds; ++i)
+    if (32 * i + lane < kUnits) static_cast<Unit*>(to)[32 * i + lane] = held[i];
+}
+}  // namespace detail
+
+/// Copies kBytes, a multiple of 4, between any two address spaces, through registers: all loads
+/// before the first store. Units of 16 bytes where kBytes is a multiple of 512, of 8 where of 256,
+/// else of 4; both pointers are aligned to the unit.
+template <int kBytes>
+__device__ void copy_bytes(const void* from, void* to, unsigned lane) {
+  static_assert(kBytes > 0 && kBytes % 4 == 0);
+  if constexpr (kBytes % 512 == 0)
+    detail::copy<uint4, kBytes>(from, to, lane);
+  else if constexpr (kBytes % 256 == 0)
+    detail::copy<uint2, kBytes>(from, to, lane);
+  else
+    detail::copy<std::uint32_t, kBytes>(from, to, lane);
+}
+
+}  // namespace k3::cuda::warp
