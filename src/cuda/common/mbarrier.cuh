@@ -30,6 +30,13 @@ __device__ inline void mbarrier_arrive(MBarrier* barrier) {
                : "memory");
 }
 
+/// Arrives for `count` threads at once.
+__device__ inline void mbarrier_arrive(MBarrier* barrier, unsigned count) {
+  asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0], %1;" ::"r"(shared_address(barrier)),
+               "r"(count)
+               : "memory");
+}
+
 /// Arrives, and lets the phase wait for so many bytes of bulk copies, too.
 __device__ inline void mbarrier_expect(MBarrier* barrier, std::uint32_t bytes) {
   asm volatile(
