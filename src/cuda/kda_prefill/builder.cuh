@@ -11,8 +11,7 @@
 /// The token-parallel half of a prefill: one CTA of eight warps makes the ChunkFactors of a (chunk,
 /// value head). G is the cumulative log2 decay of the chunk, per channel; a block has 16 rows.
 ///
-///   1. q, k and g into registers (inputs.cuh), beta to shared memory; G within each warp's rows;
-///      norms. v is asked for.
+///   1. q, k and beta to shared memory, g into registers (inputs.cuh); G within each warp's rows.
 ///   2. exp(G_i - G_j) = exp(G_i - R_i) exp(R_i - R_j) exp(R_j - G_j), with R the G of a row in the
 ///      middle of the block, rounded to a whole number: row operands k and q times exp(G - R),
 ///      column operands k exp(R - G), and between them powers of two, by which a bf16 number is
@@ -20,7 +19,7 @@
 ///      out. Where a block's decay leaves the range of these factors, the chunk takes the way of
 ///      wide_range.cuh instead.
 ///   3. L and the output matrix: products of row and column operands, 20 of 16 x 16.
-///   4. X = (I + L)^-1 (inverse.cuh), M = X diag(beta) in two parts.
+///   4. v is asked for. X = (I + L)^-1 (inverse.cuh), M = X diag(beta) in two parts.
 ///   5. -M (k exp(G)) and M v; bulk copies to the workspace.
 ///
 /// Rows past the sequence have k = q = v = 0, beta = 0 and no decay. Where cu_seqlens cuts several
@@ -86,10 +85,15 @@ __device__ inline ChannelDecays find_references(const BuilderTask& task, Builder
   return decays;
 }
 
-/// Step 2.
-__device__ inline void write_operands(const Bf16Quad (&q)[kRows], const Bf16Quad (&k)[kRows],
-                                      const float4 (&G)[kRows], const RowScales& scales,
+/// Step 2. A thread replaces q and k by their operands where they stand.
+__device__ inline void write_operands(const KdaPrefillProblem& p, const float4 (&G)[kRows],
                                       const BuilderTask& task, BuilderShared& shared) {
+  const ThreadQuads at(task);
+  RowScales scales = {p.scale, 1.0F};
+  if (p.qk_l2norm) {
+    scales.k = inverse_norms(task.lane, [&](int i) { return at.of(shared.keys, i); });
+    scales.q *= inverse_norms(task.lane, [&](int i) { return at.of(shared.queries, i); });
+  }
   const ChannelDecays decays = find_references(task, shared);
   const float4 start = exp2_approx(decays.own);
   const Bf16Quad from_start = narrow(start);
@@ -100,13 +104,13 @@ __device__ inline void write_operands(const Bf16Quad (&q)[kRows], const Bf16Quad
         pack_bf16(start.w, start.w)};
   if (task.warp == 0)
     *reinterpret_cast<float4*>(&task.factors->gamma[task.channel]) = exp2_approx(decays.last);
-  const ThreadQuads at(task);
 #pragma unroll
   for (int i = 0; i < kRows; ++i) {
-    const float4 key = widen(k[i]) * scales.k_of(i);
+    const float4 key = widen(at.of(shared.keys, i)) * scales.k_of(i);
+    const float4 query = widen(at.of(shared.queries, i)) * scales.q_of(i);
     const float4 grown = exp2_approx(G[i] - decays.own_local);
     const float4 column_key = key * map(grown, rcp_approx);
-    const Bf16Quad row_query = narrow(widen(q[i]) * scales.q_of(i) * grown);
+    const Bf16Quad row_query = narrow(query * grown);
     at.of(shared.keys, i) = narrow(key * grown);
     at.of(shared.queries, i) = row_query;
     at.of(shared.columns, i) = narrow(column_key);
@@ -210,10 +214,11 @@ __device__ inline void make_matrices(const BuilderTask& task, BuilderShared& sha
   clear_upper_blocks(task);
 }
 
-/// v, on its way to shared memory; zeros past the sequence.
-__device__ inline void fetch_values(const KdaPrefillProblem& p, const BuilderTask& task, bf16* to) {
-  const bf16* const first = p.v + task.batch * p.v_strides.batch + task.token * p.v_strides.token +
-                            task.head * p.v_strides.head;
+/// Rows of q, k or v, on their way to shared memory; zeros past the sequence.
+__device__ inline void fetch_rows(const bf16* from, const TokenStrides& strides,
+                                  const BuilderTask& task, int head, bf16* to) {
+  const bf16* const first =
+      from + task.batch * strides.batch + task.token * strides.token + head * strides.head;
 #pragma unroll
   for (int n = 0; n < kChunk * kHeadDim / 8 / kBuilderThreads; ++n) {
     const int piece = static_cast<int>(threadIdx.x) + n * kBuilderThreads;
@@ -221,7 +226,7 @@ __device__ inline void fetch_values(const KdaPrefillProblem& p, const BuilderTas
     const int column = 8 * (piece % 16);
     const bool exists = row < task.rows;
     copy_async_16(shared_address(to) + HalvedTile::offset(row, column),
-                  first + (exists ? row * p.v_strides.token + column : 0), exists);
+                  first + (exists ? row * strides.token + column : 0), exists);
   }
 }
 
@@ -270,7 +275,7 @@ __device__ inline void multiply_solve(const BuilderTask& task, BuilderShared& sh
   const bool is_w = task.warp < 4;
   const int column0 = 32 * (task.warp % 4);
   const RowsLane<kHalf> half(
-      shared_address(is_w ? shared.keys : shared.values) + column0 / kHalf * kHalfTileBytes,
+      shared_address(is_w ? shared.keys : shared.queries) + column0 / kHalf * kHalfTileBytes,
       task.lane);
   const RowsLane<kChunk> high(shared_address(shared.columns), task.lane);
   const RowsLane<kChunk> low(shared_address(shared.columns + kChunk * kChunk), task.lane);
@@ -325,7 +330,7 @@ __device__ inline bool find_task(const KdaPrefillProblem& p, const PrefillPlan& 
 
 /// Grid: heads along x, chunk slots, the last first, along y and z (grid_over_requests); before
 /// them a row whose first CTA orders the sequences, where there are several.
-__global__ __launch_bounds__(kBuilderThreads, 2) void kda_prefill_builder_kernel(
+__global__ __launch_bounds__(kBuilderThreads, kBuilderCtas) void kda_prefill_builder_kernel(
     const __grid_constant__ KdaPrefillProblem p, const __grid_constant__ PrefillPlan plan) {
   static_assert(sizeof(OrderShared<kBuilderThreads>) <= sizeof(BuilderShared));
   extern __shared__ __align__(1024) std::byte dynamic_shared[];
@@ -341,28 +346,24 @@ __global__ __launch_bounds__(kBuilderThreads, 2) void kda_prefill_builder_kernel
   // Backwards: the factors that the chain wants first are then still in the L2.
   if (!find_task(p, plan, plan.num_slots - 1 - slot, task)) return;
 
-  Bf16Quad q[kRows];
-  Bf16Quad k[kRows];
-  float4 G[kRows];
-  load_gates(p, task, G);
-  load_rows(p.k, p.k_strides, task, task.key_head, k);
-  load_rows(p.q, p.q_strides, task, task.key_head, q);
+  fetch_rows(p.k, p.k_strides, task, task.key_head, shared.keys);
+  fetch_rows(p.q, p.q_strides, task, task.key_head, shared.queries);
   if (threadIdx.x < kChunk)
     shared.beta[threadIdx.x] = load_beta(p, task, static_cast<int>(threadIdx.x));
+  float4 G[kRows];
+  load_gates(p, task, G);
   activate_gates(p, task, G);
   const bool in_range = accumulate_in_warp(G, task, shared);
-  const RowScales scales = row_scales(p, q, k, task.lane);
+  wait_for_async_copies();
   if (__syncthreads_and(static_cast<int>(in_range)) != 0) {
-    fetch_values(p, task, shared.values);
-    write_operands(q, k, G, scales, task, shared);
+    write_operands(p, G, task, shared);
     __syncthreads();
     make_matrices(task, shared);
-    __syncthreads();
   } else {
     make_wide_range_factors(p, task, shared);
-    __syncthreads();
-    fetch_values(p, task, shared.values);
   }
+  __syncthreads();
+  fetch_rows(p.v, p.v_strides, task, task.head, shared.queries);
   make_solve(task, shared);
   wait_for_async_copies();
   __syncthreads();
@@ -372,7 +373,7 @@ __global__ __launch_bounds__(kBuilderThreads, 2) void kda_prefill_builder_kernel
   pdl_launch_dependents();
   if (threadIdx.x == 0) {
     bulk_store(task.factors->minus_w, shared.keys, sizeof(shared.keys));
-    bulk_store(task.factors->u, shared.values, sizeof(shared.values));
+    bulk_store(task.factors->u, shared.queries, sizeof(shared.queries));
     wait_until_bulk_stores_have_read();
   }
 }

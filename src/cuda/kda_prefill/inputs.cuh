@@ -12,7 +12,8 @@ namespace k3::cuda {
 
 inline constexpr int kBuilderWarps = 8;
 inline constexpr int kBuilderThreads = 32 * kBuilderWarps;
-inline constexpr int kBlock = 16;  ///< rows
+inline constexpr int kBuilderCtas = 3;  ///< on an SM
+inline constexpr int kBlock = 16;       ///< rows
 inline constexpr int kBlocks = kChunk / kBlock;
 inline constexpr int kRows = kChunk / kBuilderWarps;  ///< of a thread
 
@@ -25,13 +26,12 @@ using ChunkTile = SwizzledTile<kChunk>;
 /// Blocks on or below the diagonal, by rows.
 inline constexpr int kLowerBlocks = kBlocks * (kBlocks + 1) / 2;
 
-/// The way of wide_range.cuh uses columns and values as two more operands of its levels, and totals
-/// for the G of the warps' first rows.
+/// Three of them fit on an SM. The way of wide_range.cuh keeps the operands of a level in keys and
+/// queries, and in totals the G of the warps' first rows.
 struct BuilderShared {
-  bf16 keys[kChunk * kHeadDim];      ///< row operands of L, and of W; then -W
-  bf16 queries[kChunk * kHeadDim];   ///< row operands of the output matrix
+  bf16 keys[kChunk * kHeadDim];      ///< k; row operands of L, and of W; then -W
+  bf16 queries[kChunk * kHeadDim];   ///< q; row operands of the output matrix; then v, U
   bf16 columns[kChunk * kHeadDim];   ///< column operands of both; then M in two parts
-  bf16 values[kChunk * kHeadDim];    ///< v, then U
   LowerMatrix lower;                 ///< L, then (I + L)^-1
   float4 totals[kBuilderWarps][32];  ///< decay of a warp's rows, by channels
   /// exp of the references: from the chunk's start, in either half of a word ...
@@ -190,15 +190,11 @@ __device__ void halve_rows(float (&sums)[kRows], int lane) {
   if constexpr (kKept > 1) halve_rows<kKept / 2>(sums, lane);
 }
 
-/// Sums over channels of x y, by rows: 32 / kRows lanes have that of a
-/// row, the first ones of the first.
-__device__ inline float sum_of_rows(const Bf16Quad (&x)[kRows], const Bf16Quad (&y)[kRows],
-                                    int lane) {
-  float sums[kRows];
-#pragma unroll
-  for (int i = 0; i < kRows; ++i) sums[i] = t128_group(widen(x[i]), widen(y[i]));
-  halve_rows<kRows / 2>(sums, lane);
-  return t128_all_lanes<32 / kRows>(sums[0]);
+/// Sums of a warp's rows over the lanes: 32 / kRows lanes get that of a row, the first ones of the
+/// first.
+__device__ inline float sum_of_rows(float (&parts)[kRows], int lane) {
+  halve_rows<kRows / 2>(parts, lane);
+  return t128_all_lanes<32 / kRows>(parts[0]);
 }
 
 /// Scales of a warp's rows, as sum_of_rows leaves them.
@@ -215,11 +211,16 @@ struct RowScales {
   }
 };
 
-__device__ inline RowScales row_scales(const KdaPrefillProblem& p, const Bf16Quad (&q)[kRows],
-                                       const Bf16Quad (&k)[kRows], int lane) {
-  if (!p.qk_l2norm) return {p.scale, 1.0F};
-  return {p.scale * rsqrtf(sum_of_rows(q, q, lane) + kKdaL2Eps),
-          rsqrtf(sum_of_rows(k, k, lane) + kKdaL2Eps)};
+/// 1 / |x| of the warp's rows, as sum_of_rows leaves them; `quad(i)` is the thread's part of row i.
+template <class Quad>
+__device__ float inverse_norms(int lane, const Quad& quad) {
+  float squares[kRows];
+#pragma unroll
+  for (int i = 0; i < kRows; ++i) {
+    const float4 x = widen(quad(i));
+    squares[i] = t128_group(x, x);
+  }
+  return rsqrtf(sum_of_rows(squares, lane) + kKdaL2Eps);
 }
 
 }  // namespace k3::cuda

@@ -14,12 +14,6 @@
 /// About twice the work of the way with one reference a block.
 namespace k3::cuda {
 
-/// Two tiles each of keys and queries, which the levels use in turns.
-struct LevelBuffers {
-  bf16* keys[2];
-  bf16* queries[2];
-};
-
 /// The thread's part of a chunk.
 struct LevelRows {
   Bf16Quad q[kRows];
@@ -30,8 +24,7 @@ struct LevelRows {
 
 /// Of rows of other warps, shared.totals holds the G of the first ones.
 template <int kLevel>
-__device__ void write_level(const LevelRows& rows, const BuilderTask& task,
-                            const BuilderShared& shared, bf16* keys, bf16* queries) {
+__device__ void write_level(const LevelRows& rows, const BuilderTask& task, BuilderShared& shared) {
   float4 border = {};
   if constexpr (kLevel >= kRows) {
     constexpr int kWarps = kLevel / kRows;
@@ -45,8 +38,8 @@ __device__ void write_level(const LevelRows& rows, const BuilderTask& task,
     const float4 factor = exp2_approx(is_query ? rows.G[i] - border : border - rows.G[i]);
     const float k_scale = rows.scales.k_of(i);
     const float q_scale = rows.scales.q_of(i);
-    at.of(keys, i) = narrow(widen(rows.k[i]) * k_scale * factor);
-    if (is_query) at.of(queries, i) = narrow(widen(rows.q[i]) * q_scale * factor);
+    at.of(shared.keys, i) = narrow(widen(rows.k[i]) * k_scale * factor);
+    if (is_query) at.of(shared.queries, i) = narrow(widen(rows.q[i]) * q_scale * factor);
   }
 }
 
@@ -70,8 +63,7 @@ __device__ bool level_tile(int warp, int& row0, int& column0) {
 
 /// Products of a level's operands into L and the output matrix, where the pair is of this level.
 template <int kLevel>
-__device__ void multiply_level(const BuilderTask& task, BuilderShared& shared, const bf16* keys,
-                               const bf16* queries) {
+__device__ void multiply_level(const BuilderTask& task, BuilderShared& shared) {
   int row0 = 0;
   int column0 = 0;
   if (!level_tile<kLevel>(task.warp, row0, column0)) return;
@@ -81,8 +73,8 @@ __device__ void multiply_level(const BuilderTask& task, BuilderShared& shared, c
   for (int d = 0; d < kHeadDim; d += 32) {
     // Two steps of 16 channels of the eight columns: pieces d / 8 .. + 3 of their rows.
     const int at = d / kHalf * kHalfTileBytes;
-    const std::uint32_t key_half = shared_address(keys) + at;
-    const std::uint32_t query_half = shared_address(queries) + at;
+    const std::uint32_t key_half = shared_address(shared.keys) + at;
+    const std::uint32_t query_half = shared_address(shared.queries) + at;
     std::uint32_t b[4];
     load_matrices(b, key_half + SwizzledTile<kHalf>::offset(column0 + task.lane % 8,
                                                             d % kHalf + 8 * (task.lane / 8)));
@@ -108,12 +100,12 @@ __device__ void multiply_level(const BuilderTask& task, BuilderShared& shared, c
 }
 
 template <int kLevel>
-__device__ void run_levels(const LevelRows& rows, const BuilderTask& task, BuilderShared& shared,
-                           const LevelBuffers& buffers, int turn) {
-  write_level<kLevel>(rows, task, shared, buffers.keys[turn], buffers.queries[turn]);
+__device__ void run_levels(const LevelRows& rows, const BuilderTask& task, BuilderShared& shared) {
+  write_level<kLevel>(rows, task, shared);
   __syncthreads();
-  multiply_level<kLevel>(task, shared, buffers.keys[turn], buffers.queries[turn]);
-  if constexpr (kLevel > 1) run_levels<kLevel / 2>(rows, task, shared, buffers, turn ^ 1);
+  multiply_level<kLevel>(task, shared);
+  __syncthreads();
+  if constexpr (kLevel > 1) run_levels<kLevel / 2>(rows, task, shared);
 }
 
 /// The output matrix as it is before the levels: its diagonal and zeros.
@@ -121,7 +113,10 @@ __device__ inline void start_output_matrix(const LevelRows& rows, const BuilderT
   auto* const matrix = reinterpret_cast<std::byte*>(task.factors->output_matrix);
   for (int at = static_cast<int>(threadIdx.x); at < kChunk * kChunk / 8; at += kBuilderThreads)
     reinterpret_cast<uint4*>(matrix)[at] = uint4{0, 0, 0, 0};
-  const float sum = sum_of_rows(rows.q, rows.k, task.lane);
+  float products[kRows];
+#pragma unroll
+  for (int i = 0; i < kRows; ++i) products[i] = t128_group(widen(rows.q[i]), widen(rows.k[i]));
+  const float sum = sum_of_rows(products, task.lane);
   __syncthreads();
   const int row = task.first_row + task.lane / 4;
   if (task.lane % 4 == 0)
@@ -157,7 +152,11 @@ __device__ __noinline__ void make_wide_range_factors(const KdaPrefillProblem& p,
   load_rows(p.k, p.k_strides, task, task.key_head, rows.k);
   load_gates(p, task, rows.G);
   activate_gates(p, task, rows.G);
-  rows.scales = row_scales(p, rows.q, rows.k, task.lane);
+  rows.scales = {p.scale, 1.0F};
+  if (p.qk_l2norm) {
+    rows.scales.k = inverse_norms(task.lane, [&](int i) { return rows.k[i]; });
+    rows.scales.q *= inverse_norms(task.lane, [&](int i) { return rows.q[i]; });
+  }
   float4 before = {};
   float4 last = {};
 #pragma unroll
@@ -172,8 +171,7 @@ __device__ __noinline__ void make_wide_range_factors(const KdaPrefillProblem& p,
   shared.totals[task.warp][task.lane] = rows.G[0];
   start_output_matrix(rows, task);
   __syncthreads();
-  const LevelBuffers buffers = {{shared.keys, shared.columns}, {shared.queries, shared.values}};
-  run_levels<32>(rows, task, shared, buffers, 0);
+  run_levels<32>(rows, task, shared);
   write_chain_operands(rows, last, task, shared);
 }
 
