@@ -67,13 +67,14 @@ __device__ inline ChannelDecays find_references(const BuilderTask& task, Builder
   for (int b = 0; b < kBlocks; ++b) {
     const float4 before = decays.last;
     const float4 middle = before + shared.totals[2 * b][task.lane];
+    const float4 reference = map(middle, rounded);
     decays.last = middle + shared.totals[2 * b + 1][task.lane];
     if (b == own_block) {
-      decays.own = map(middle, rounded);
+      decays.own = reference;
       decays.own_local = decays.own - (is_first ? before : middle);
     }
     if (is_first && b > own_block) {
-      const Bf16Quad factors = narrow(exp2_approx(map(middle, rounded) - decays.own));
+      const Bf16Quad factors = narrow(exp2_approx(reference - decays.own));
       // Channels 4 lane .. + 3: pairs 2 t and 2 t + 1 of the first or the second eight of 16.
       auto* const at = reinterpret_cast<std::uint32_t*>(
                            &shared.between[b * (b + 1) / 2 + own_block][4 * (task.lane / 4)]) +

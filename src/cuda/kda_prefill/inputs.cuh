@@ -130,12 +130,17 @@ __device__ inline float bounded_decay(float x) {
   return y;
 }
 
-/// Raw gates become log2 decays of the steps, at least kMinLog2Decay; none past the chunk's rows.
+/// Raw gates become log2 decays of the steps, at least kMinLog2Decay (a bound above it makes sure
+/// of that by itself); none past the chunk's rows.
 __device__ inline void activate_gates(const KdaPrefillProblem& p, const BuilderTask& task,
                                       float4 (&g)[kRows]) {
   const auto apply = [&](const auto& log2_decay) {
 #pragma unroll
-    for (int i = 0; i < kRows; ++i) g[i] = map(log2_decay(g[i]), bounded_decay);
+    for (int i = 0; i < kRows; ++i) g[i] = log2_decay(g[i]);
+  };
+  const auto clamp = [&] {
+#pragma unroll
+    for (int i = 0; i < kRows; ++i) g[i] = map(g[i], bounded_decay);
   };
   float4 bias = {0.0F, 0.0F, 0.0F, 0.0F};
   if (p.dt_bias != nullptr) {
@@ -144,6 +149,7 @@ __device__ inline void activate_gates(const KdaPrefillProblem& p, const BuilderT
   }
   if (!p.gate_in_kernel) {
     apply([](float4 x) { return x * kLog2E; });
+    clamp();
   } else if (p.has_lower_bound) {
     // lower_bound sigmoid(a (x + bias)), both exponentials to base 2
     const float slope = -kLog2E * gate_scale(p.A_log, task.head);
@@ -153,9 +159,11 @@ __device__ inline void activate_gates(const KdaPrefillProblem& p, const BuilderT
       return map(exp2_approx(fma(x, slope, offset)),
                  [&](float e) { return bound * rcp_approx(1.0F + e); });
     });
+    if (bound < kMinLog2Decay) clamp();
   } else {
     const float a = kLog2E * gate_scale(p.A_log, task.head);
     apply([&](float4 x) { return map(x + bias, softplus) * -a; });
+    clamp();
   }
   if (task.rows == kChunk) return;
 #pragma unroll
