@@ -52,6 +52,7 @@ __device__ void run_chain(const KdaVerifyProblem& p, const VerifyTask<Traits>& t
         decay_and_dot<Layout, true>(h, token.decay, token.k, &token.q, task.lane);
     float* const v = task.v(t) + row;
     const float u = (*v - dots.hk) * token.beta;
+    __syncwarp();  // every lane of the row has read it
     if (task.lane % Layout::kLanes < Layout::kBatches) *v = fmaf(u, token.qk, dots.hq);
     if (t + 1 == request.length && snapshot == nullptr) break;
     update_chain<Layout, StateT>(h, token.k, u, task.lane);
