@@ -62,26 +62,27 @@ __device__ inline ChannelDecays find_references(const BuilderTask& task, Builder
   const int own_block = task.warp / 2;
   const bool is_first = task.warp % 2 == 0;
   const auto rounded = [](float x) { return rintf(x); };
-  ChannelDecays decays = {};
-#pragma unroll
-  for (int b = 0; b < kBlocks; ++b) {
-    const float4 before = decays.last;
-    const float4 middle = before + shared.totals[2 * b][task.lane];
-    const float4 reference = map(middle, rounded);
-    decays.last = middle + shared.totals[2 * b + 1][task.lane];
-    if (b == own_block) {
-      decays.own = reference;
-      decays.own_local = decays.own - (is_first ? before : middle);
-    }
-    if (is_first && b > own_block) {
-      const Bf16Quad factors = narrow(exp2_approx(reference - decays.own));
-      // Channels 4 lane .. + 3: pairs 2 t and 2 t + 1 of the first or the second eight of 16.
-      auto* const at = reinterpret_cast<std::uint32_t*>(
-                           &shared.between[b * (b + 1) / 2 + own_block][4 * (task.lane / 4)]) +
-                       4 * (task.lane % 2) + task.lane % 4 / 2;
-      at[0] = factors.x;
-      at[2] = factors.y;
-    }
+  const float4(&totals)[kBuilderWarps][32] = shared.totals;
+  float4 before = {};
+#pragma unroll 1
+  for (int w = 0; w < 2 * own_block; ++w) before = before + totals[w][task.lane];
+  const float4 middle = before + totals[2 * own_block][task.lane];
+  ChannelDecays decays;
+  decays.own = map(middle, rounded);
+  decays.own_local = decays.own - (is_first ? before : middle);
+  decays.last = middle + totals[2 * own_block + 1][task.lane];
+#pragma unroll 1
+  for (int b = own_block + 1; b < kBlocks; ++b) {
+    const float4 later = decays.last + totals[2 * b][task.lane];
+    decays.last = later + totals[2 * b + 1][task.lane];
+    if (!is_first) continue;
+    const Bf16Quad factors = narrow(exp2_approx(map(later, rounded) - decays.own));
+    // Channels 4 lane .. + 3: pairs 2 t and 2 t + 1 of the first or the second eight of 16.
+    auto* const at = reinterpret_cast<std::uint32_t*>(
+                         &shared.between[b * (b - 1) / 2 + own_block][4 * (task.lane / 4)]) +
+                     4 * (task.lane % 2) + task.lane % 4 / 2;
+    at[0] = factors.x;
+    at[2] = factors.y;
   }
   return decays;
 }
@@ -100,9 +101,9 @@ __device__ inline void write_operands(const KdaPrefillProblem& p, const float4 (
   const Bf16Quad from_start = narrow(start);
   const float4 to_end = exp2_approx(decays.last - decays.own);
   if (task.warp % 2 == 0)
-    *reinterpret_cast<uint4*>(&shared.from_start[task.warp / 2][task.channel]) = {
-        pack_bf16(start.x, start.x), pack_bf16(start.y, start.y), pack_bf16(start.z, start.z),
-        pack_bf16(start.w, start.w)};
+    *reinterpret_cast<uint4*>(&shared.minus_from_start[task.warp / 2][task.channel]) = {
+        pack_bf16(-start.x, -start.x), pack_bf16(-start.y, -start.y), pack_bf16(-start.z, -start.z),
+        pack_bf16(-start.w, -start.w)};
   if (task.warp == 0)
     *reinterpret_cast<float4*>(&task.factors->gamma[task.channel]) = exp2_approx(decays.last);
 #pragma unroll
@@ -120,130 +121,128 @@ __device__ inline void write_operands(const KdaPrefillProblem& p, const float4 (
   }
 }
 
-/// Block (kI, kJ) of L or of the output matrix goes where it belongs.
-template <int kI, int kJ>
-__device__ void store_block(const SumTile& sums, bool is_lower, const BuilderTask& task,
-                            BuilderShared& shared) {
+/// Blocks (i, j) of L and of the output matrix go where they belong.
+template <bool kDiagonal>
+__device__ void store_blocks(const SumTile& lower, const SumTile& output, int i, int j,
+                             const BuilderTask& task, BuilderShared& shared) {
   const int row0 = task.lane / 4;
   const int column0 = 2 * (task.lane % 4);
-  constexpr bool kDiagonal = kI == kJ;
-  float* const lower = &shared.lower[kBlock * kI + row0][kBlock * kJ + column0];
+  const float* const beta = &shared.beta[kBlock * i + row0];
+  float* const lower_at = &shared.lower[kBlock * i + row0][kBlock * j + column0];
   // Eight rows on, the piece is the same; eight columns on, it is the other of two.
-  std::byte* const output = reinterpret_cast<std::byte*>(task.factors->output_matrix) +
-                            ChunkTile::offset(kBlock * kI + row0, kBlock * kJ + column0);
+  std::byte* const output_at = reinterpret_cast<std::byte*>(task.factors->output_matrix) +
+                               ChunkTile::offset(kBlock * i + row0, kBlock * j + column0);
   const int next_piece = row0 % 2 == 0 ? 16 : -16;
-  const auto for_each_pair = [&](const auto& store) {
 #pragma unroll
-    for (int upper = 0; upper < 2; ++upper)
+  for (int upper = 0; upper < 2; ++upper)
 #pragma unroll
-      for (int half = 0; half < 2; ++half)
-        store(upper, half, sums.half[half].c[2 * upper], sums.half[half].c[2 * upper + 1]);
-  };
-  if (is_lower) {
-    const float* const beta = &shared.beta[kBlock * kI + row0];
-    for_each_pair([&](int upper, int half, float x, float y) {
-      *reinterpret_cast<float2*>(lower + 8 * upper * kLowerPitch + 8 * half) = {
-          beta[8 * upper] * x, beta[8 * upper] * y};
-    });
-  } else {
-    for_each_pair([&](int upper, int half, float x, float y) {
-      const int above = column0 + 8 * half - (row0 + 8 * upper);  // of x, the diagonal
-      *reinterpret_cast<std::uint32_t*>(output + 8 * upper * ChunkTile::kRowBytes +
+    for (int half = 0; half < 2; ++half) {
+      const float* const l = &lower.half[half].c[2 * upper];
+      const float* const o = &output.half[half].c[2 * upper];
+      const int above = column0 + 8 * half - (row0 + 8 * upper);  // of the pair, the diagonal
+      *reinterpret_cast<float2*>(lower_at + 8 * upper * kLowerPitch + 8 * half) = {
+          beta[8 * upper] * l[0], beta[8 * upper] * l[1]};
+      *reinterpret_cast<std::uint32_t*>(output_at + 8 * upper * ChunkTile::kRowBytes +
                                         half * next_piece) =
-          pack_bf16(kDiagonal && above > 0 ? 0.0F : x, kDiagonal && above >= 0 ? 0.0F : y);
-    });
-  }
+          pack_bf16(kDiagonal && above > 0 ? 0.0F : o[0], kDiagonal && above >= 0 ? 0.0F : o[1]);
+    }
 }
 
-/// Zeros to the blocks of the output matrix above the diagonal: 32 pieces each.
-__device__ inline void clear_upper_blocks(const BuilderTask& task) {
-  constexpr int kUpperBlocks = kBlocks * (kBlocks - 1) / 2;
-  if (task.warp >= kUpperBlocks) return;
-  const int i = task.warp < 3 ? 0 : task.warp < 5 ? 1 : 2;
-  const int j = task.warp < 3 ? task.warp + 1 : task.warp < 5 ? task.warp - 1 : 3;
+/// Zeros to block (i, j), above the diagonal, of the output matrix: 32 pieces.
+__device__ inline void clear_output_block(int i, int j, const BuilderTask& task) {
   *reinterpret_cast<uint4*>(
       reinterpret_cast<std::byte*>(task.factors->output_matrix) +
       ChunkTile::offset(kBlock * i + task.lane / 2, kBlock * j + 8 * (task.lane % 2))) =
       uint4{0, 0, 0, 0};
 }
 
-/// Blocks (kI, kJ0) .. of a row of L or of the output matrix.
-template <int kI, int kJ0, int kN>
-__device__ void make_blocks(bool is_lower, const BuilderTask& task, BuilderShared& shared) {
-  const RowsLane<kHalf> rows(shared_address(is_lower ? shared.keys : shared.queries), task.lane);
-  const ColumnsLane<kHalf> columns(shared_address(shared.columns), task.lane);
-  SumTile sums[kN];
+/// Blocks (i, j) of L and of the output matrix, whose right operand is the same.
+template <bool kDiagonal>
+__device__ void make_blocks(int i, int j, const BuilderTask& task, BuilderShared& shared) {
+  constexpr int kBlockBytes = kBlock * SwizzledTile<kHalf>::kRowBytes;
+  const RowsLane<kHalf> keys(shared_address(shared.keys) + i * kBlockBytes, task.lane);
+  const RowsLane<kHalf> queries(shared_address(shared.queries) + i * kBlockBytes, task.lane);
+  const ColumnsLane<kHalf> columns(shared_address(shared.columns) + j * kBlockBytes, task.lane);
+  const uint2* const between = &shared.between[i * (i - 1) / 2 + j][task.lane % 4];
+  SumTile lower;
+  SumTile output;
 #pragma unroll
   for (int d = 0; d < kHeadDim; d += 16) {
     const int half = d / kHalf * kChunk;  // first row of the tile's half
-    const FragmentA a = load_a(rows, half + kBlock * kI, d % kHalf);
+    std::uint32_t b[4];
+    load_b_of_transpose(b, columns, half, d % kHalf);
+    if constexpr (!kDiagonal) {
+      const uint2 factor = between[d / 4];
 #pragma unroll
-    for (int n = 0; n < kN; ++n) {
-      const int j = kJ0 + n;
-      std::uint32_t b[4];
-      load_b_of_transpose(b, columns, half + kBlock * j, d % kHalf);
-      if (j != kI) {
-        const uint2 factor = shared.between[kI * (kI + 1) / 2 + j][d / 4 + task.lane % 4];
-#pragma unroll
-        for (int r = 0; r < 4; ++r) b[r] = multiply_pairs(b[r], r % 2 == 0 ? factor.x : factor.y);
-      }
-      multiply_add(sums[n].half[0], sums[n].half[1], a, b);
+      for (int r = 0; r < 4; ++r) b[r] = multiply_pairs(b[r], r % 2 == 0 ? factor.x : factor.y);
     }
+    multiply_add(lower.half[0], lower.half[1], load_a(keys, half, d % kHalf), b);
+    multiply_add(output.half[0], output.half[1], load_a(queries, half, d % kHalf), b);
   }
-  store_block<kI, kJ0>(sums[0], is_lower, task, shared);
-  if constexpr (kN > 1) store_block<kI, kJ0 + 1>(sums[1], is_lower, task, shared);
-  if constexpr (kN > 2) store_block<kI, kJ0 + 2>(sums[2], is_lower, task, shared);
+  store_blocks<kDiagonal>(lower, output, i, j, task, shared);
 }
 
-/// Step 3: four warps have L, four the output matrix, two or three of ten blocks each.
+/// Step 3: six warps have a block below the diagonal each, two have two blocks on it.
 __device__ inline void make_matrices(const BuilderTask& task, BuilderShared& shared) {
-  const bool is_lower = task.warp < kBuilderWarps / 2;
-  switch (task.warp % 4) {
-    case 0:
-      make_blocks<3, 0, 2>(is_lower, task, shared);
-      break;
-    case 1:
-      make_blocks<2, 0, 3>(is_lower, task, shared);
-      break;
-    case 2:
-      make_blocks<1, 0, 2>(is_lower, task, shared);
-      make_blocks<0, 0, 1>(is_lower, task, shared);
-      break;
-    default:
-      make_blocks<3, 2, 2>(is_lower, task, shared);
+  constexpr int kBelow = kBlocks * (kBlocks - 1) / 2;
+  static_assert(kBlocks == 4 && kBuilderWarps == kBelow + 2);
+  if (task.warp < kBelow) {
+    const int i = task.warp < 1 ? 1 : task.warp < 3 ? 2 : 3;
+    const int j = task.warp - i * (i - 1) / 2;
+    make_blocks<false>(i, j, task, shared);
+    clear_output_block(j, i, task);
+    return;
   }
-  clear_upper_blocks(task);
+#pragma unroll 1
+  for (int i = task.warp - kBelow; i < kBlocks; i += 2) make_blocks<true>(i, i, task, shared);
 }
 
 /// Rows of q, k or v, on their way to shared memory; zeros past the sequence.
 __device__ inline void fetch_rows(const bf16* from, const TokenStrides& strides,
                                   const BuilderTask& task, int head, bf16* to) {
-  const bf16* const first =
-      from + task.batch * strides.batch + task.token * strides.token + head * strides.head;
+  constexpr int kAtOnce = 8 * kBuilderThreads / kHeadDim;  ///< rows
+  static_assert(kAtOnce % 8 == 0, "the swizzle is the same in each round");
+  const int row = static_cast<int>(threadIdx.x) / 16;
+  const int column = 8 * (static_cast<int>(threadIdx.x) % 16);
+  const bf16* at = from + task.batch * strides.batch + (task.token + row) * strides.token +
+                   head * strides.head + column;
+  const std::uint32_t place = shared_address(to) + HalvedTile::offset(row, column);
 #pragma unroll
-  for (int n = 0; n < kChunk * kHeadDim / 8 / kBuilderThreads; ++n) {
-    const int piece = static_cast<int>(threadIdx.x) + n * kBuilderThreads;
-    const int row = piece / 16;
-    const int column = 8 * (piece % 16);
-    const bool exists = row < task.rows;
-    copy_async_16(shared_address(to) + HalvedTile::offset(row, column),
-                  first + (exists ? row * strides.token + column : 0), exists);
-  }
+  for (int first = 0; first < kChunk; first += kAtOnce, at += kAtOnce * strides.token)
+    copy_async_16(place + first * SwizzledTile<kHalf>::kRowBytes, at, first + row < task.rows);
 }
 
-/// M = X diag(beta) as the sum of two bf16 matrices: rounded once, M would be the worst of all
-/// roundings (repeated keys with beta near 1: error ratio 0.08 instead of 0.016).
-__device__ inline void store_solve(float x, float y, int row, int column, BuilderShared& shared) {
-  const float2 beta = *reinterpret_cast<const float2*>(&shared.beta[column]);
-  const float2 exact = {x * beta.x, y * beta.y};
+/// A pair of M = X diag(beta) as the sum of two bf16 matrices, `offset` bytes into each: rounded
+/// once, M would be the worst of all roundings (repeated keys with beta near 1: error ratio 0.08
+/// instead of 0.016).
+__device__ inline void store_solve(float2 x, float2 beta, int offset, BuilderShared& shared) {
+  const float2 exact = {x.x * beta.x, x.y * beta.y};
   const std::uint32_t high = pack_bf16(exact.x, exact.y);
   const float2 rounded = unpack_bf16(high);
-  tile_pair<ChunkTile>(shared.columns, row, column) = high;
-  tile_pair<ChunkTile>(shared.columns + kChunk * kChunk, row, column) =
+  std::byte* const at = reinterpret_cast<std::byte*>(shared.columns) + offset;
+  *reinterpret_cast<std::uint32_t*>(at) = high;
+  *reinterpret_cast<std::uint32_t*>(at + kChunk * ChunkTile::kRowBytes) =
       pack_bf16(exact.x - rounded.x, exact.y - rounded.y);
 }
 
-/// Step 4. Blocks of M above the diagonal stay unset.
+/// M of the two halves on the diagonal. Blocks above the diagonal stay unset.
+__device__ inline void store_diagonal_halves(BuilderShared& shared) {
+  const int row = static_cast<int>(threadIdx.x) / 16;
+  const int column = 2 * (static_cast<int>(threadIdx.x) % 16);
+  const int offset = ChunkTile::offset(row, column);
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    // 32 columns on, the piece is the other of eight that differ in their highest bit.
+    const int at = (offset ^ 64 * half) + 32 * half * ChunkTile::kRowBytes;
+    const float* const x = &shared.lower[32 * half + row][32 * half + column];
+    const float2 beta = *reinterpret_cast<const float2*>(&shared.beta[32 * half + column]);
+    if (column < kBlock) store_solve(*reinterpret_cast<const float2*>(x), beta, at, shared);
+    store_solve(*reinterpret_cast<const float2*>(x + kBlock * kLowerPitch), beta,
+                at + kBlock * ChunkTile::kRowBytes, shared);
+  }
+}
+
+/// Step 4.
 __device__ inline void make_solve(const BuilderTask& task, BuilderShared& shared) {
   LowerMatrix& x = shared.lower;
   if (task.warp < kBlocks) invert_diagonal_block(x, kBlock * task.warp, task.lane);
@@ -251,26 +250,15 @@ __device__ inline void make_solve(const BuilderTask& task, BuilderShared& shared
   if (task.warp < 2) join_diagonal_blocks(x, 32 * task.warp, task.lane);
   __syncthreads();
   const FragmentC joined = join_halves(x, task.warp, task.lane);
-#pragma unroll
-  for (int upper = 0; upper < 2; ++upper)
-    store_solve(joined.c[2 * upper], joined.c[2 * upper + 1],
-                32 + 16 * (task.warp / 4) + task.lane / 4 + 8 * upper,
-                8 * (task.warp % 4) + 2 * (task.lane % 4), shared);
-  // The six blocks of the halves on the diagonal: 128 pairs each, two blocks at a time.
-  const int within = static_cast<int>(threadIdx.x) % 128;
-#pragma unroll
-  for (int n = 0; n < 3; ++n) {
-    const int block = 2 * n + task.warp / 4;
-    const int i = block < 1 ? 0 : block < 3 ? 1 : block < 4 ? 2 : 3;
-    const int j = block == 2 ? 1 : block == 5 ? 3 : block < 2 ? 0 : 2;
-    const int row = kBlock * i + within / 8;
-    const int column = kBlock * j + 2 * (within % 8);
-    const float2 pair = *reinterpret_cast<const float2*>(&x[row][column]);
-    store_solve(pair.x, pair.y, row, column, shared);
-  }
+  const int column = 8 * (task.warp % 4) + 2 * (task.lane % 4);
+  const float2 beta = *reinterpret_cast<const float2*>(&shared.beta[column]);
+  const int at = ChunkTile::offset(32 + 16 * (task.warp / 4) + task.lane / 4, column);
+  store_solve({joined.c[0], joined.c[1]}, beta, at, shared);
+  store_solve({joined.c[2], joined.c[3]}, beta, at + 8 * ChunkTile::kRowBytes, shared);
+  store_diagonal_halves(shared);
 }
 
-/// Step 5: four warps take 32 columns each of M (k exp(G)), whose right operand is the row operand
+/// Step 5: four warps take 32 columns each of -M (k exp(G)), whose right operand is the row operand
 /// of its block times a power of two, the others of M v; the result stands where the operand was.
 __device__ inline void multiply_solve(const BuilderTask& task, BuilderShared& shared) {
   const bool is_w = task.warp < 4;
@@ -280,18 +268,21 @@ __device__ inline void multiply_solve(const BuilderTask& task, BuilderShared& sh
       task.lane);
   const RowsLane<kChunk> high(shared_address(shared.columns), task.lane);
   const RowsLane<kChunk> low(shared_address(shared.columns + kChunk * kChunk), task.lane);
-  const std::uint32_t sign = is_w ? 0x80008000U : 0U;
   std::uint32_t b[kBlocks][2][4];
 #pragma unroll
   for (int j = 0; j < kBlocks; ++j)
 #pragma unroll
-    for (int n = 0; n < 2; ++n) {
-      load_b(b[j][n], half, kBlock * j, column0 % kHalf + 16 * n);
-      if (!is_w) continue;
-      const std::uint32_t* const factors = &shared.from_start[j][column0 + 16 * n + task.lane / 4];
+    for (int n = 0; n < 2; ++n) load_b(b[j][n], half, kBlock * j, column0 % kHalf + 16 * n);
+  if (is_w) {
+    const std::uint32_t* const factors = &shared.minus_from_start[0][column0 + task.lane / 4];
 #pragma unroll
-      for (int r = 0; r < 4; ++r) b[j][n][r] = multiply_pairs(b[j][n][r], factors[8 * (r / 2)]);
-    }
+    for (int j = 0; j < kBlocks; ++j)
+#pragma unroll
+      for (int n = 0; n < 2; ++n)
+#pragma unroll
+        for (int r = 0; r < 4; ++r)
+          b[j][n][r] = multiply_pairs(b[j][n][r], factors[kHeadDim * j + 16 * n + 8 * (r / 2)]);
+  }
 #pragma unroll
   for (int i = 0; i < kBlocks; ++i) {
     FragmentC c[4];
@@ -306,12 +297,8 @@ __device__ inline void multiply_solve(const BuilderTask& task, BuilderShared& sh
       }
     }
 #pragma unroll
-    for (int n = 0; n < 2; ++n) {
-      FragmentA rounded = as_operand(c[2 * n], c[2 * n + 1]);
-#pragma unroll
-      for (std::uint32_t& pair : rounded.a) pair ^= sign;
-      store_a(rounded, half, kBlock * i, column0 % kHalf + 16 * n);
-    }
+    for (int n = 0; n < 2; ++n)
+      store_a(as_operand(c[2 * n], c[2 * n + 1]), half, kBlock * i, column0 % kHalf + 16 * n);
   }
 }
 

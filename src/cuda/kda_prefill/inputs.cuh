@@ -23,9 +23,6 @@ inline constexpr float kMinLog2Decay = -160.0F;
 
 using ChunkTile = SwizzledTile<kChunk>;
 
-/// Blocks on or below the diagonal, by rows.
-inline constexpr int kLowerBlocks = kBlocks * (kBlocks + 1) / 2;
-
 /// Three of them fit on an SM. The way of wide_range.cuh keeps the operands of a level in keys and
 /// queries, and in totals the G of the warps' first rows.
 struct BuilderShared {
@@ -34,11 +31,11 @@ struct BuilderShared {
   bf16 columns[kChunk * kHeadDim];   ///< column operands of both; then M in two parts
   LowerMatrix lower;                 ///< L, then (I + L)^-1
   float4 totals[kBuilderWarps][32];  ///< decay of a warp's rows, by channels
-  /// exp of the references: from the chunk's start, in either half of a word ...
-  std::uint32_t from_start[kBlocks][kHeadDim];
-  /// ... and from that of block j to that of block i in [i (i + 1) / 2 + j]: of each 16 channels
-  /// the pairs t and t + 4 together, as fragments B hold them.
-  uint2 between[kLowerBlocks][kHeadDim / 4];
+  /// -exp of the references from the chunk's start, in either half of a word.
+  std::uint32_t minus_from_start[kBlocks][kHeadDim];
+  /// exp from the reference of block j to that of block i > j in [i (i - 1) / 2 + j]: of each 16
+  /// channels the pairs t and t + 4 together, as fragments B hold them.
+  uint2 between[kBlocks * (kBlocks - 1) / 2][kHeadDim / 4];
   float beta[kChunk];
 };
 

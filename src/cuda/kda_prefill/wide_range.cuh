@@ -137,8 +137,9 @@ __device__ inline void write_chain_operands(const LevelRows& rows, float4 last,
     at.of(task.factors->q_decayed, i) = narrow(query * decay);
     at.of(task.factors->k_remaining, i) = narrow(key * exp2_approx(last - rows.G[i]));
   }
-  const std::uint32_t one = pack_bf16(1.0F, 1.0F);
-  *reinterpret_cast<uint4*>(&shared.from_start[task.warp / 2][task.channel]) = {one, one, one, one};
+  const std::uint32_t minus_one = pack_bf16(-1.0F, -1.0F);
+  *reinterpret_cast<uint4*>(&shared.minus_from_start[task.warp / 2][task.channel]) = {
+      minus_one, minus_one, minus_one, minus_one};
   if (task.warp == 0)
     *reinterpret_cast<float4*>(&task.factors->gamma[task.channel]) = exp2_approx(last);
 }
