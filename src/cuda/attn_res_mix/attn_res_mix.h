@@ -11,6 +11,8 @@ namespace k3::cuda {
 /// A token's columns over a cluster of CTAs, rows in registers.
 void attn_res_mix_cluster(const AttnResMixProblem& problem, const Target& target);
 void attn_res_mix_cluster_resident(const AttnResMixProblem& problem, const Target& target);
+void attn_res_mix_cluster_tight(const AttnResMixProblem& problem, const Target& target);
+void attn_res_mix_cluster_tight_resident(const AttnResMixProblem& problem, const Target& target);
 const char* attn_res_mix_cluster_refusal(const AttnResMixProblem& problem, const Target& target);
 
 /// A token at a time in each SM, rows through a ring in shared memory.

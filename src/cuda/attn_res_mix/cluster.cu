@@ -70,8 +70,8 @@ __device__ void load_rows(const AttnResMixProblem& p, std::int64_t t, int column
 }
 
 /// grid (cluster size, tokens at once), clusters along x.
-template <int kRows>
-__global__ __launch_bounds__(kThreads) void attn_res_mix_cluster_kernel(
+template <int kRows, int kMin>
+__global__ __launch_bounds__(kThreads, kMin) void attn_res_mix_cluster_kernel(
     const __grid_constant__ AttnResMixProblem p) {
   __shared__ ClusterShared<kRows> shared;
   constexpr int kSums = 2 * kRows;
@@ -148,12 +148,12 @@ __global__ __launch_bounds__(kThreads) void attn_res_mix_cluster_kernel(
   }
 }
 
-template <int kRows, bool kResident>
+template <int kRows, bool kResident, int kMin>
 cudaError_t launch_for(const AttnResMixProblem& p, const Target& target) {
   std::int64_t kMaxTokensAtOnce = 65535;
   if (kResident) {
     int ctas = 0;
-    cudaOccupancyMaxActiveBlocksPerMultiprocessor(&ctas, attn_res_mix_cluster_kernel<kRows>,
+    cudaOccupancyMaxActiveBlocksPerMultiprocessor(&ctas, attn_res_mix_cluster_kernel<kRows, kMin>,
                                                   kThreads, 0);
     kMaxTokensAtOnce = ctas * properties(target.device.index).num_sms / ((p.H - 1) / kColumns + 1);
   }
@@ -163,7 +163,7 @@ cudaError_t launch_for(const AttnResMixProblem& p, const Target& target) {
   config.block = dim3(kThreads);
   config.pdl = target.pdl;
   config.stream = static_cast<cudaStream_t>(target.stream);
-  return launch(attn_res_mix_cluster_kernel<kRows>, config, p);
+  return launch(attn_res_mix_cluster_kernel<kRows, kMin>, config, p);
 }
 
 }  // namespace
@@ -174,21 +174,28 @@ const char* attn_res_mix_cluster_refusal(const AttnResMixProblem& p, const Targe
   return unaligned_row(p);
 }
 
-template <bool kR>
+template <bool kR, int kMin>
 void run(const AttnResMixProblem& p, const Target& target) {
   if (p.T == 0) return;
-  static constexpr std::array kLaunches = {launch_for<1, kR>, launch_for<2, kR>, launch_for<3, kR>,
-                                           launch_for<4, kR>, launch_for<5, kR>, launch_for<6, kR>,
-                                           launch_for<7, kR>, launch_for<8, kR>, launch_for<9, kR>};
+  static constexpr std::array kLaunches = {
+      launch_for<1, kR, kMin>, launch_for<2, kR, kMin>, launch_for<3, kR, kMin>,
+      launch_for<4, kR, kMin>, launch_for<5, kR, kMin>, launch_for<6, kR, kMin>,
+      launch_for<7, kR, kMin>, launch_for<8, kR, kMin>, launch_for<9, kR, kMin>};
   const DeviceGuard guard(target.device.index);
   K3_CUDA_CHECK(guard.error());
   K3_CUDA_CHECK(kLaunches[p.num_bank_rows](p, target));
 }
 
 void attn_res_mix_cluster(const AttnResMixProblem& p, const Target& target) {
-  run<false>(p, target);
+  run<false, 1>(p, target);
 }
 void attn_res_mix_cluster_resident(const AttnResMixProblem& p, const Target& target) {
-  run<true>(p, target);
+  run<true, 1>(p, target);
+}
+void attn_res_mix_cluster_tight(const AttnResMixProblem& p, const Target& target) {
+  run<false, 6>(p, target);
+}
+void attn_res_mix_cluster_tight_resident(const AttnResMixProblem& p, const Target& target) {
+  run<true, 6>(p, target);
 }
 }  // namespace k3::cuda

@@ -27,8 +27,8 @@ __device__ inline uint4 narrow(const float (&x)[8]) {
           pack_bf16(x[6], x[7])};
 }
 
-/// Keeps the compiler from carrying the row's elements as floats from the scores to the mixture: twice
-/// the registers, for a few shifts.
+/// Keeps the compiler from carrying the row's elements as floats from the scores to the mixture:
+/// twice the registers, for a few shifts.
 __device__ inline void keep_narrow(uint4& x) {
   asm volatile("" : "+r"(x.x), "+r"(x.y), "+r"(x.z), "+r"(x.w));
 }
