@@ -17,6 +17,7 @@ std::span<const Driver* const> drivers() {
       &kda_output_norm_driver(),
       &situ_and_mul_driver(),
       &mla_output_gate_driver(),
+      &attn_res_mix_driver(),
   };
   // clang-format on
   return all;

@@ -16,6 +16,7 @@ const Driver& kda_output_norm_driver();
 const Driver& kda_verify_driver();
 const Driver& situ_and_mul_driver();
 const Driver& mla_output_gate_driver();
+const Driver& attn_res_mix_driver();
 
 std::vector<Case> kda_prefill_cases();
 std::vector<Case> kda_chunk_inverse_cases();
@@ -26,5 +27,6 @@ std::vector<Case> kda_replay_commit_cases();
 std::vector<Case> kda_verify_cases();
 std::vector<Case> situ_and_mul_cases();
 std::vector<Case> mla_output_gate_cases();
+std::vector<Case> attn_res_mix_cases();
 
 }  // namespace k3::harness

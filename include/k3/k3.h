@@ -5,6 +5,7 @@
 #include "k3/context.h"
 #include "k3/device.h"
 #include "k3/error.h"
+#include "k3/ops/attn_res_mix.h"
 #include "k3/ops/kda_chunk_inverse.h"
 #include "k3/ops/kda_fused_decode.h"
 #include "k3/ops/kda_output_norm.h"

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "k3/ops/attn_res_mix.h"
 #include "k3/ops/kda_chunk_inverse.h"
 #include "k3/ops/kda_fused_decode.h"
 #include "k3/ops/kda_output_norm.h"
@@ -27,5 +28,6 @@ void kda_output_norm(const KdaOutputNormArgs& args);
 void kda_verify(const KdaVerifyArgs& args);
 void situ_and_mul(const SituAndMulArgs& args);
 void mla_output_gate(const MlaOutputGateArgs& args);
+void attn_res_mix(const AttnResMixArgs& args);
 
 }  // namespace k3::oracle

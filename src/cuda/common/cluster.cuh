@@ -27,7 +27,9 @@ __device__ inline std::uint32_t shared_address(const void* own, int rank) {
   return remote;
 }
 
-/// A barrier that counts bytes: one phase, armed by its CTA, completed by what others send to it.
+/// A barrier that counts bytes: armed by its CTA, completed by what others send to it. For a
+/// further phase its CTA calls `mbarrier_expect` after the last one; what is sent may come before
+/// that.
 using ByteBarrier = std::uint64_t;
 
 /// One thread; before a barrier that its users pass.
@@ -49,16 +51,16 @@ __device__ inline void send(float* own, ByteBarrier* barrier, int rank, float va
                : "memory");
 }
 
-/// Returns once all bytes are here.
-__device__ inline void wait(ByteBarrier* barrier) {
+/// Returns once all bytes of the phase are here; the first phase has parity 0.
+__device__ inline void wait(ByteBarrier* barrier, unsigned parity = 0) {
   std::uint32_t done = 0;
   while (done == 0)
     asm volatile(
         "{\n.reg .pred p;\n"
-        "mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 p, [%1], 0;\n"
+        "mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 p, [%1], %2;\n"
         "selp.u32 %0, 1, 0, p;\n}"
         : "=r"(done)
-        : "r"(shared_address(barrier))
+        : "r"(shared_address(barrier)), "r"(parity)
         : "memory");
 }
 
