@@ -10,6 +10,7 @@
 #include "k3/ops/kda_replay_commit.h"
 #include "k3/ops/kda_verify.h"
 #include "k3/ops/situ_and_mul.h"
+#include "k3/ops/tiny_gemm.h"
 
 /// Double-precision references, straight from the formulas of the public headers: loops only, host
 /// tensors only, no code shared with any backend but the contract check. Linked to the CLI and the
@@ -25,5 +26,6 @@ void kda_replay_commit(const KdaReplayCommitArgs& args);
 void kda_output_norm(const KdaOutputNormArgs& args);
 void kda_verify(const KdaVerifyArgs& args);
 void situ_and_mul(const SituAndMulArgs& args);
+void tiny_gemm(const TinyGemmArgs& args);
 
 }  // namespace k3::oracle
