@@ -18,6 +18,7 @@ std::span<const Driver* const> drivers() {
       &situ_and_mul_driver(),
       &mla_output_gate_driver(),
       &attn_res_mix_driver(),
+      &tiny_gemm_driver(),
   };
   // clang-format on
   return all;

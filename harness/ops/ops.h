@@ -17,6 +17,7 @@ const Driver& kda_verify_driver();
 const Driver& situ_and_mul_driver();
 const Driver& mla_output_gate_driver();
 const Driver& attn_res_mix_driver();
+const Driver& tiny_gemm_driver();
 
 std::vector<Case> kda_prefill_cases();
 std::vector<Case> kda_chunk_inverse_cases();
@@ -28,5 +29,6 @@ std::vector<Case> kda_verify_cases();
 std::vector<Case> situ_and_mul_cases();
 std::vector<Case> mla_output_gate_cases();
 std::vector<Case> attn_res_mix_cases();
+std::vector<Case> tiny_gemm_cases();
 
 }  // namespace k3::harness

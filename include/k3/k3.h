@@ -16,5 +16,6 @@
 #include "k3/ops/kda_verify.h"
 #include "k3/ops/mla_output_gate.h"
 #include "k3/ops/situ_and_mul.h"
+#include "k3/ops/tiny_gemm.h"
 #include "k3/tensor.h"
 #include "k3/version.h"

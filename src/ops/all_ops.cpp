@@ -17,6 +17,7 @@ std::span<const OpEntry> all_ops() {
       situ_and_mul_entry,
       mla_output_gate_entry,
       attn_res_mix_entry,
+      tiny_gemm_entry,
   };
   // clang-format on
   return all;

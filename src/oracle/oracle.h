@@ -12,6 +12,7 @@
 #include "k3/ops/kda_verify.h"
 #include "k3/ops/mla_output_gate.h"
 #include "k3/ops/situ_and_mul.h"
+#include "k3/ops/tiny_gemm.h"
 
 /// Double-precision references, straight from the formulas of the public headers: loops only, host
 /// tensors only, no code shared with any backend but the contract check. Linked to the CLI and the
@@ -29,5 +30,6 @@ void kda_verify(const KdaVerifyArgs& args);
 void situ_and_mul(const SituAndMulArgs& args);
 void mla_output_gate(const MlaOutputGateArgs& args);
 void attn_res_mix(const AttnResMixArgs& args);
+void tiny_gemm(const TinyGemmArgs& args);
 
 }  // namespace k3::oracle
