@@ -19,6 +19,7 @@ std::span<const Driver* const> drivers() {
       &mla_output_gate_driver(),
       &attn_res_mix_driver(),
       &tiny_gemm_driver(),
+      &per_token_group_quant_driver(),
   };
   // clang-format on
   return all;

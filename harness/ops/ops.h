@@ -18,6 +18,7 @@ const Driver& situ_and_mul_driver();
 const Driver& mla_output_gate_driver();
 const Driver& attn_res_mix_driver();
 const Driver& tiny_gemm_driver();
+const Driver& per_token_group_quant_driver();
 
 std::vector<Case> kda_prefill_cases();
 std::vector<Case> kda_chunk_inverse_cases();
@@ -30,5 +31,6 @@ std::vector<Case> situ_and_mul_cases();
 std::vector<Case> mla_output_gate_cases();
 std::vector<Case> attn_res_mix_cases();
 std::vector<Case> tiny_gemm_cases();
+std::vector<Case> per_token_group_quant_cases();
 
 }  // namespace k3::harness

@@ -18,6 +18,7 @@ std::span<const OpEntry> all_ops() {
       mla_output_gate_entry,
       attn_res_mix_entry,
       tiny_gemm_entry,
+      per_token_group_quant_entry,
   };
   // clang-format on
   return all;

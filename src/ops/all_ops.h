@@ -28,5 +28,6 @@ extern const OpEntry situ_and_mul_entry;
 extern const OpEntry mla_output_gate_entry;
 extern const OpEntry attn_res_mix_entry;
 extern const OpEntry tiny_gemm_entry;
+extern const OpEntry per_token_group_quant_entry;
 
 }  // namespace k3

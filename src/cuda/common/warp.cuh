@@ -38,6 +38,14 @@ __device__ float max(float x) {
   return x;
 }
 
+/// The maximum over groups of `lanes` neighbours, a power of two that all lanes agree on.
+__device__ inline float max(float x, int lanes) {
+#pragma unroll
+  for (int distance = 1; distance < 32; distance *= 2)
+    if (distance < lanes) x = fmaxf(x, __shfl_xor_sync(kAllLanes, x, distance));
+  return x;
+}
+
 /// Which of kCount values `scatter_sums` leaves in a lane; -1 in lanes that it leaves none.
 template <int kCount>
 __device__ int scattered_index(unsigned lane) {
