@@ -16,6 +16,7 @@ std::span<const Driver* const> drivers() {
       &kda_replay_commit_driver(),
       &kda_output_norm_driver(),
       &situ_and_mul_driver(),
+      &moe_route_topk_driver(),
   };
   // clang-format on
   return all;

@@ -15,6 +15,7 @@ const Driver& kda_replay_commit_driver();
 const Driver& kda_output_norm_driver();
 const Driver& kda_verify_driver();
 const Driver& situ_and_mul_driver();
+const Driver& moe_route_topk_driver();
 
 std::vector<Case> kda_prefill_cases();
 std::vector<Case> kda_chunk_inverse_cases();
@@ -24,5 +25,6 @@ std::vector<Case> kda_packed_decode_cases();
 std::vector<Case> kda_replay_commit_cases();
 std::vector<Case> kda_verify_cases();
 std::vector<Case> situ_and_mul_cases();
+std::vector<Case> moe_route_topk_cases();
 
 }  // namespace k3::harness

@@ -15,6 +15,7 @@ std::span<const OpEntry> all_ops() {
       kda_replay_commit_entry,
       kda_output_norm_entry,
       situ_and_mul_entry,
+      moe_route_topk_entry,
   };
   // clang-format on
   return all;

@@ -25,5 +25,6 @@ extern const OpEntry kda_replay_commit_entry;
 extern const OpEntry kda_output_norm_entry;
 extern const OpEntry kda_verify_entry;
 extern const OpEntry situ_and_mul_entry;
+extern const OpEntry moe_route_topk_entry;
 
 }  // namespace k3

@@ -45,7 +45,8 @@ INSTANTIATE_TEST_SUITE_P(
         testing::Values(Golden{"kda_prefill", "kda_prefill_safe_gate_varlen.safetensors"},
                         Golden{"kda_prefill", "kda_prefill_softplus_gva.safetensors"},
                         Golden{"kda_fused_decode", "kda_fused_decode_safe_gate.safetensors"},
-                        Golden{"situ_and_mul", "situ_and_mul.safetensors"}),
+                        Golden{"situ_and_mul", "situ_and_mul.safetensors"},
+                        Golden{"moe_route_topk", "moe_route_topk.safetensors"}),
         testing::Values(RunOn::kOracle, RunOn::kCpu)));
 
 }  // namespace
