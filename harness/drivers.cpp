@@ -20,6 +20,7 @@ std::span<const Driver* const> drivers() {
       &attn_res_mix_driver(),
       &tiny_gemm_driver(),
       &per_token_group_quant_driver(),
+      &moe_route_topk_driver(),
   };
   // clang-format on
   return all;

@@ -19,6 +19,7 @@ const Driver& mla_output_gate_driver();
 const Driver& attn_res_mix_driver();
 const Driver& tiny_gemm_driver();
 const Driver& per_token_group_quant_driver();
+const Driver& moe_route_topk_driver();
 
 std::vector<Case> kda_prefill_cases();
 std::vector<Case> kda_chunk_inverse_cases();
@@ -32,5 +33,6 @@ std::vector<Case> mla_output_gate_cases();
 std::vector<Case> attn_res_mix_cases();
 std::vector<Case> tiny_gemm_cases();
 std::vector<Case> per_token_group_quant_cases();
+std::vector<Case> moe_route_topk_cases();
 
 }  // namespace k3::harness

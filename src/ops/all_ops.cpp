@@ -19,6 +19,7 @@ std::span<const OpEntry> all_ops() {
       attn_res_mix_entry,
       tiny_gemm_entry,
       per_token_group_quant_entry,
+      moe_route_topk_entry,
   };
   // clang-format on
   return all;

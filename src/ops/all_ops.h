@@ -29,5 +29,6 @@ extern const OpEntry mla_output_gate_entry;
 extern const OpEntry attn_res_mix_entry;
 extern const OpEntry tiny_gemm_entry;
 extern const OpEntry per_token_group_quant_entry;
+extern const OpEntry moe_route_topk_entry;
 
 }  // namespace k3

@@ -12,6 +12,7 @@
 #include "k3/ops/kda_verify.h"
 #include "k3/ops/mla_output_gate.h"
 #include "k3/ops/per_token_group_quant.h"
+#include "k3/ops/moe_route_topk.h"
 #include "k3/ops/situ_and_mul.h"
 #include "k3/ops/tiny_gemm.h"
 
@@ -33,5 +34,6 @@ void mla_output_gate(const MlaOutputGateArgs& args);
 void attn_res_mix(const AttnResMixArgs& args);
 void tiny_gemm(const TinyGemmArgs& args);
 void per_token_group_quant(const PerTokenGroupQuantArgs& args);
+void moe_route_topk(const MoeRouteTopkArgs& args);
 
 }  // namespace k3::oracle

@@ -52,7 +52,8 @@ INSTANTIATE_TEST_SUITE_P(
                         Golden{"situ_and_mul", "situ_and_mul.safetensors"},
                         Golden{"attn_res_mix", "attn_res_mix_5.safetensors"},
                         Golden{"per_token_group_quant", "per_token_group_quant.safetensors",
-                               kTiesOfCodes}),
+                               kTiesOfCodes},
+                        Golden{"moe_route_topk", "moe_route_topk.safetensors"}),
         testing::Values(RunOn::kOracle, RunOn::kCpu)));
 
 }  // namespace

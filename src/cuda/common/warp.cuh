@@ -82,6 +82,16 @@ __device__ float scatter_sums(const float (&x)[kCount], unsigned lane) {
     return scatter_sums<kHalf, kDistance / 2>(kept, lane);
 }
 
+/// The sum over this lane and those below it.
+__device__ inline int inclusive_sum(int x, unsigned lane) {
+#pragma unroll
+  for (unsigned distance = 1; distance < 32; distance *= 2) {
+    const int below = __shfl_up_sync(kAllLanes, x, distance);
+    if (lane >= distance) x += below;
+  }
+  return x;
+}
+
 namespace detail {
 template <class Unit, int kBytes>
 __device__ void copy(const void* from, void* to, unsigned lane) {
