@@ -21,6 +21,8 @@ std::span<const Driver* const> drivers() {
       &tiny_gemm_driver(),
       &per_token_group_quant_driver(),
       &moe_route_topk_driver(),
+      &moe_topk_sum_driver(),
+      &moe_finalize_driver(),
   };
   // clang-format on
   return all;

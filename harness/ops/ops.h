@@ -20,6 +20,8 @@ const Driver& attn_res_mix_driver();
 const Driver& tiny_gemm_driver();
 const Driver& per_token_group_quant_driver();
 const Driver& moe_route_topk_driver();
+const Driver& moe_topk_sum_driver();
+const Driver& moe_finalize_driver();
 
 std::vector<Case> kda_prefill_cases();
 std::vector<Case> kda_chunk_inverse_cases();
@@ -34,5 +36,7 @@ std::vector<Case> attn_res_mix_cases();
 std::vector<Case> tiny_gemm_cases();
 std::vector<Case> per_token_group_quant_cases();
 std::vector<Case> moe_route_topk_cases();
+std::vector<Case> moe_topk_sum_cases();
+std::vector<Case> moe_finalize_cases();
 
 }  // namespace k3::harness

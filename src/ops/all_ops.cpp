@@ -20,6 +20,8 @@ std::span<const OpEntry> all_ops() {
       tiny_gemm_entry,
       per_token_group_quant_entry,
       moe_route_topk_entry,
+      moe_topk_sum_entry,
+      moe_finalize_entry,
   };
   // clang-format on
   return all;

@@ -30,5 +30,7 @@ extern const OpEntry attn_res_mix_entry;
 extern const OpEntry tiny_gemm_entry;
 extern const OpEntry per_token_group_quant_entry;
 extern const OpEntry moe_route_topk_entry;
+extern const OpEntry moe_topk_sum_entry;
+extern const OpEntry moe_finalize_entry;
 
 }  // namespace k3

@@ -12,6 +12,9 @@
 #include "k3/ops/kda_verify.h"
 #include "k3/ops/mla_output_gate.h"
 #include "k3/ops/moe_route_topk.h"
+#include "k3/ops/moe_finalize.h"
+#include "k3/ops/moe_route_topk.h"
+#include "k3/ops/moe_topk_sum.h"
 #include "k3/ops/per_token_group_quant.h"
 #include "k3/ops/situ_and_mul.h"
 #include "k3/ops/tiny_gemm.h"
@@ -35,5 +38,7 @@ void attn_res_mix(const AttnResMixArgs& args);
 void tiny_gemm(const TinyGemmArgs& args);
 void per_token_group_quant(const PerTokenGroupQuantArgs& args);
 void moe_route_topk(const MoeRouteTopkArgs& args);
+void moe_topk_sum(const MoeTopkSumArgs& args);
+void moe_finalize(const MoeFinalizeArgs& args);
 
 }  // namespace k3::oracle
