@@ -14,6 +14,7 @@
 #include "k3/ops/kda_recompute_wu.h"
 #include "k3/ops/kda_replay_commit.h"
 #include "k3/ops/kda_verify.h"
+#include "k3/ops/mla_cache_write_concat_q.h"
 #include "k3/ops/mla_output_gate.h"
 #include "k3/ops/moe_route_topk.h"
 #include "k3/ops/moe_finalize.h"

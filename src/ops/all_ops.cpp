@@ -15,6 +15,7 @@ std::span<const OpEntry> all_ops() {
       kda_replay_commit_entry,
       kda_output_norm_entry,
       situ_and_mul_entry,
+      mla_cache_write_concat_q_entry,
       mla_output_gate_entry,
       attn_res_mix_entry,
       tiny_gemm_entry,
