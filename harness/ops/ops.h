@@ -16,6 +16,7 @@ const Driver& kda_output_norm_driver();
 const Driver& kda_verify_driver();
 const Driver& situ_and_mul_driver();
 const Driver& moe_route_topk_driver();
+const Driver& per_token_group_quant_driver();
 
 std::vector<Case> kda_prefill_cases();
 std::vector<Case> kda_chunk_inverse_cases();
@@ -26,5 +27,6 @@ std::vector<Case> kda_replay_commit_cases();
 std::vector<Case> kda_verify_cases();
 std::vector<Case> situ_and_mul_cases();
 std::vector<Case> moe_route_topk_cases();
+std::vector<Case> per_token_group_quant_cases();
 
 }  // namespace k3::harness

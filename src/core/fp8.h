@@ -22,7 +22,7 @@ inline float to_float(fp8_e4m3 x) {
   if ((x.bits & 0x7FU) == 0x7FU) return std::bit_cast<float>(0x7FC00000U);
   const float magnitude = exponent == 0
                               ? static_cast<float>(mantissa) * 0x1p-9F
-                              : std::bit_cast<float>(exponent + 120U << 23 | mantissa << 20);
+                              : std::bit_cast<float>((exponent + 120U) << 23 | mantissa << 20);
   return (x.bits & 0x80U) != 0 ? -magnitude : magnitude;
 }
 
@@ -57,6 +57,8 @@ inline float ue8m0_value(std::uint8_t byte) {
 }
 
 /// 2^(127 - byte), for 1 <= byte <= 253: exact.
-inline float ue8m0_reciprocal(std::uint8_t byte) { return std::bit_cast<float>(254U - byte << 23); }
+inline float ue8m0_reciprocal(std::uint8_t byte) {
+  return std::bit_cast<float>((254U - byte) << 23);
+}
 
 }  // namespace k3

@@ -10,6 +10,7 @@
 #include "k3/ops/kda_replay_commit.h"
 #include "k3/ops/kda_verify.h"
 #include "k3/ops/moe_route_topk.h"
+#include "k3/ops/per_token_group_quant.h"
 #include "k3/ops/situ_and_mul.h"
 
 /// Double-precision references, straight from the formulas of the public headers: loops only, host
@@ -27,5 +28,6 @@ void kda_output_norm(const KdaOutputNormArgs& args);
 void kda_verify(const KdaVerifyArgs& args);
 void situ_and_mul(const SituAndMulArgs& args);
 void moe_route_topk(const MoeRouteTopkArgs& args);
+void per_token_group_quant(const PerTokenGroupQuantArgs& args);
 
 }  // namespace k3::oracle

@@ -33,7 +33,7 @@ __device__ inline std::uint32_t ue8m0_ceil(float x) {
 __device__ inline float ue8m0_value(std::uint32_t byte) { return __uint_as_float(byte << 23); }
 /// 2^(127 - byte), for 1 <= byte <= 253.
 __device__ inline float ue8m0_reciprocal(std::uint32_t byte) {
-  return __uint_as_float(254U - byte << 23);
+  return __uint_as_float((254U - byte) << 23);
 }
 
 }  // namespace k3::cuda

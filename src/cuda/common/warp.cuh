@@ -48,6 +48,14 @@ __device__ inline int inclusive_sum(int x, unsigned lane) {
   return x;
 }
 
+/// The same maximum over groups of `lanes` neighbours, a power of two that all lanes agree on.
+__device__ inline float max(float x, int lanes) {
+#pragma unroll
+  for (int distance = 1; distance < 32; distance *= 2)
+    if (distance < lanes) x = fmaxf(x, __shfl_xor_sync(kAllLanes, x, distance));
+  return x;
+}
+
 namespace detail {
 template <class Unit, int kBytes>
 __device__ void copy(const void* from, void* to, unsigned lane) {
