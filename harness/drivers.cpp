@@ -17,6 +17,8 @@ std::span<const Driver* const> drivers() {
       &kda_output_norm_driver(),
       &situ_and_mul_driver(),
       &moe_route_topk_driver(),
+      &moe_pack_topk_driver(),
+      &moe_align_driver(),
       &per_token_group_quant_driver(),
   };
   // clang-format on

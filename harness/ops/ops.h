@@ -16,6 +16,8 @@ const Driver& kda_output_norm_driver();
 const Driver& kda_verify_driver();
 const Driver& situ_and_mul_driver();
 const Driver& moe_route_topk_driver();
+const Driver& moe_pack_topk_driver();
+const Driver& moe_align_driver();
 const Driver& per_token_group_quant_driver();
 
 std::vector<Case> kda_prefill_cases();

@@ -13,6 +13,8 @@
 #include "k3/ops/kda_recompute_wu.h"
 #include "k3/ops/kda_replay_commit.h"
 #include "k3/ops/kda_verify.h"
+#include "k3/ops/moe_align.h"
+#include "k3/ops/moe_pack_topk.h"
 #include "k3/ops/moe_route_topk.h"
 #include "k3/ops/per_token_group_quant.h"
 #include "k3/ops/situ_and_mul.h"

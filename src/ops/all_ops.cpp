@@ -16,6 +16,8 @@ std::span<const OpEntry> all_ops() {
       kda_output_norm_entry,
       situ_and_mul_entry,
       moe_route_topk_entry,
+      moe_pack_topk_entry,
+      moe_align_entry,
       per_token_group_quant_entry,
   };
   // clang-format on

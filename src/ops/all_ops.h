@@ -26,6 +26,8 @@ extern const OpEntry kda_output_norm_entry;
 extern const OpEntry kda_verify_entry;
 extern const OpEntry situ_and_mul_entry;
 extern const OpEntry moe_route_topk_entry;
+extern const OpEntry moe_pack_topk_entry;
+extern const OpEntry moe_align_entry;
 extern const OpEntry per_token_group_quant_entry;
 
 }  // namespace k3
