@@ -16,17 +16,17 @@ enum class QuantFormat : std::uint8_t { kE4M3, kE4M3UE8M0, kI8 };
 inline constexpr float kLeastAmax = 1e-10F;  ///< keeps the scale of a group of zeros above 0
 
 struct GroupScale {
-  float stored = 0.0F;      ///< code * stored is the value
-  float multiplier = 0.0F;  ///< value * multiplier is rounded to a code
-  std::uint8_t byte = 0;    ///< UE8M0: the exponent of `stored`
+  float stored;       ///< code * stored is the value
+  float multiplier;   ///< value * multiplier is rounded to a code
+  std::uint8_t byte;  ///< UE8M0: the exponent of `stored`; else 0
 };
 
 /// `amax` is the largest magnitude of the group's numbers: 0 and infinity may be among them.
 inline GroupScale group_scale(QuantFormat format, float amax) {
-  amax = std::clamp(amax, kLeastAmax, FLT_MAX);
-  if (format == QuantFormat::kI8) return {amax * (1.0F / 127.0F), 127.0F / amax};
+  amax = std::min(std::max(amax, kLeastAmax), FLT_MAX);
+  if (format == QuantFormat::kI8) return {amax * (1.0F / 127.0F), 127.0F / amax, 0};
   const float scale = amax * (1.0F / kMaxE4M3);
-  if (format == QuantFormat::kE4M3) return {scale, kMaxE4M3 / amax};
+  if (format == QuantFormat::kE4M3) return {scale, kMaxE4M3 / amax, 0};
   const std::uint8_t byte = ue8m0_ceil(scale);
   return {ue8m0_value(byte), ue8m0_reciprocal(byte), byte};
 }

@@ -15,6 +15,7 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <type_traits>
 
 #include "core/group_quant.h"
 #include "cpu/bf16-inl.h"
@@ -30,8 +31,8 @@ using GroupTag16 = hn::Repartition<std::int16_t, GroupTag>;
 
 /// The largest magnitude of a group, and whether all of it is finite.
 struct GroupAmax {
-  float amax = 0.0F;  ///< of the numbers alone; infinity may be one
-  bool finite = true;
+  float amax;  ///< of the numbers alone; infinity may be one
+  bool finite;
 };
 
 namespace detail {
@@ -99,20 +100,52 @@ HWY_INLINE float largest_pattern(const float* x, std::size_t count) {
   return std::bit_cast<float>(hn::GetLane(hn::MaxOfLanes(di32, largest)));
 }
 
-/// The codes of a non-negative y of at most 448 and a rounding error, plus kCodeBias. With E the
-/// power of two below y, but at least 2^-6, adding 2^20 E leaves y in units of E / 8, rounded to
-/// even, in the last bits of the sum; those units count on from E's own place among the codes, in
-/// the subnormals, too.
-inline constexpr int kCodeBias = 121 << 3;
-HWY_INLINE hn::Vec<hn::RebindToUnsigned<GroupTag>> biased_e4m3(hn::Vec<GroupTag> y) {
+/// The code of 2^-6, the least number with a full mantissa.
+inline constexpr int kExponentOffset = 120;
+
+/// The codes of non-negative values of at most 448 and a rounding error, in the order of the pairs.
+/// With E the power of two below y, but at least 2^-6, adding 2^20 E leaves y in units of E / 8,
+/// rounded to even, in the last bits of the sum; those units count on from E's own place among the
+/// codes, in the subnormals, too.
+HWY_INLINE hn::Vec<GroupTag16> e4m3_of_magnitudes(hn::Vec<GroupTag> even, hn::Vec<GroupTag> odd) {
   const GroupTag df;
+  const GroupTag16 di16;
   const hn::RebindToSigned<GroupTag> di32;
-  const auto exponent =
-      hn::Max(hn::And(hn::BitCast(di32, y), hn::Set(di32, 0x7F800000)), hn::Set(di32, 121 << 23));
-  const auto anchor = hn::Add(exponent, hn::Set(di32, 20 << 23));
-  const auto units = hn::Sub(hn::BitCast(di32, hn::Add(y, hn::BitCast(df, anchor))), anchor);
-  return hn::BitCast(hn::RebindToUnsigned<GroupTag>(),
-                     hn::Add(units, hn::ShiftRight<20>(exponent)));
+  const hn::RebindToUnsigned<GroupTag> du32;
+  constexpr int kShift = 20;
+  const auto sum_of = [=](hn::Vec<GroupTag> y) HWY_ATTR {
+    const auto exponent = hn::Max(hn::And(hn::BitCast(di32, y), hn::Set(di32, 0x7F800000)),
+                                  hn::Set(di32, (kExponentOffset + 1) << 23));
+    return hn::BitCast(du32,
+                       hn::Add(y, hn::BitCast(df, hn::Add(exponent, hn::Set(di32, kShift << 23)))));
+  };
+  const auto even_sum = sum_of(even);
+  const auto odd_sum = sum_of(odd);
+  const auto units =
+      hn::OddEven(hn::BitCast(di16, hn::ShiftLeft<16>(odd_sum)), hn::BitCast(di16, even_sum));
+  const auto exponents =
+      hn::OddEven(hn::BitCast(di16, odd_sum), hn::BitCast(di16, hn::ShiftRight<16>(even_sum)));
+  const auto biased = hn::Add(units, hn::ShiftRight<4>(exponents));
+  return hn::Sub(biased, hn::Set(di16, (kExponentOffset + 1 + kShift) << 3));
+}
+
+/// The codes of bf16 magnitudes times a power of two, without their signs, where all of them are
+/// numbers with a full mantissa: rounding and scaling are sums of bit patterns then.
+HWY_INLINE hn::Vec<GroupTag16> e4m3_of_patterns(hn::Vec<GroupTag16> magnitudes, int scale_byte) {
+  const GroupTag16 di16;
+  const auto odd = hn::And(hn::ShiftRight<4>(magnitudes), hn::Set(di16, 1));
+  const auto rounded = hn::Add(hn::Add(magnitudes, hn::Set(di16, 7)), odd);
+  const auto offset = static_cast<std::int16_t>((scale_byte - 127 + kExponentOffset) << 3);
+  return hn::Sub(hn::ShiftRight<4>(rounded), hn::Set(di16, offset));
+}
+
+/// Adds the signs of the values at `x` and stores.
+HWY_INLINE void store_e4m3_codes(hn::Vec<GroupTag16> codes, hn::Vec<GroupTag16> negative,
+                                 std::uint8_t* to) {
+  const GroupTag16 di16;
+  const hn::Rebind<std::uint8_t, GroupTag16> du8;
+  const auto with_sign = hn::Or(codes, hn::And(negative, hn::Set(di16, 0x80)));
+  hn::StoreU(hn::DemoteTo(du8, with_sign), du8, to);
 }
 
 }  // namespace detail
@@ -141,22 +174,32 @@ HWY_INLINE std::uint8_t quantise_value(float x, float multiplier) {
     return to_e4m3(held).bits;
 }
 
-/// The scale and the `count` codes of a group; count is a multiple of 16.
+/// The `count` codes of a group, a multiple of 16; `finite` as group_amax says.
 template <QuantFormat kFormat, class T>
-HWY_INLINE GroupScale quantise_group(const T* x, std::size_t count, std::uint8_t* codes) {
-  const GroupAmax group = group_amax(x, count);
-  const GroupScale scale = group_scale(kFormat, group.amax);
-  if (!group.finite) {
+HWY_INLINE void quantise_codes(const T* x, std::size_t count, const GroupScale& scale, bool finite,
+                               std::uint8_t* codes) {
+  if (!finite) {
     for (std::size_t i = 0; i < count; ++i)
       codes[i] = quantise_value<kFormat>(detail::widened(x[i]), scale.multiplier);
-    return scale;
+    return;
   }
   const GroupTag df;
   const GroupTag16 di16;
   const hn::RebindToSigned<GroupTag> di32;
   const hn::RebindToUnsigned<GroupTag> du32;
   const auto multiplier = hn::Set(df, scale.multiplier);
+  // A bf16 pattern from which on a value has a code with a full mantissa.
+  const auto least_full = hn::Set(di16, static_cast<std::int16_t>((scale.byte - 6) << 7));
   for (std::size_t i = 0; i < count; i += hn::Lanes(di16)) {
+    if constexpr (kFormat == QuantFormat::kE4M3UE8M0 && std::is_same_v<T, bf16>) {
+      const auto bits = hn::LoadU(di16, reinterpret_cast<const std::int16_t*>(x + i));
+      const auto magnitudes = hn::And(bits, hn::Set(di16, 0x7FFF));
+      if (hn::AllFalse(di16, hn::Lt(magnitudes, least_full))) {
+        detail::store_e4m3_codes(detail::e4m3_of_patterns(magnitudes, scale.byte),
+                                 hn::ShiftRight<15>(bits), codes + i);
+        continue;
+      }
+    }
     const detail::Magnitudes values = detail::load_magnitudes(x + i);
     const auto even = hn::Mul(values.even, multiplier);
     const auto odd = hn::Mul(values.odd, multiplier);
@@ -167,13 +210,17 @@ HWY_INLINE GroupScale quantise_group(const T* x, std::size_t count, std::uint8_t
       const auto codes16 = hn::Sub(hn::Xor(truncated, values.negative), values.negative);
       hn::StoreU(hn::DemoteTo(di8, codes16), di8, reinterpret_cast<std::int8_t*>(codes + i));
     } else {
-      const hn::Rebind<std::uint8_t, GroupTag16> du8;
-      const auto biased = detail::interleave(detail::biased_e4m3(even), detail::biased_e4m3(odd));
-      const auto sign = hn::And(values.negative, hn::Set(di16, 0x80));
-      const auto codes16 = hn::Or(hn::Sub(biased, hn::Set(di16, detail::kCodeBias)), sign);
-      hn::StoreU(hn::DemoteTo(du8, codes16), du8, codes + i);
+      detail::store_e4m3_codes(detail::e4m3_of_magnitudes(even, odd), values.negative, codes + i);
     }
   }
+}
+
+/// Scale and codes of a group by itself.
+template <QuantFormat kFormat, class T>
+HWY_INLINE GroupScale quantise_group(const T* x, std::size_t count, std::uint8_t* codes) {
+  const GroupAmax group = group_amax(x, count);
+  const GroupScale scale = group_scale(kFormat, group.amax);
+  quantise_codes<kFormat>(x, count, scale, group.finite, codes);
   return scale;
 }
 

@@ -21,16 +21,25 @@ HWY_BEFORE_NAMESPACE();
 namespace k3::cpu::HWY_NAMESPACE {
 namespace {
 
+/// In blocks of groups, step by step: a group's maximum, its scale and its first code hang on each
+/// other, and other groups fill the wait.
 template <QuantFormat kFormat, class T>
 void quantise_groups_of(const PerTokenGroupQuantProblem& p, std::int64_t row, std::int64_t begin,
                         std::int64_t end) {
-  const T* const x = static_cast<const T*>(p.input) + row * p.input_stride;
-  std::uint8_t* const codes = p.output_q + row * p.q_stride;
-  for (std::int64_t g = begin; g < end; ++g) {
-    const std::int64_t at = g * p.group_size;
-    store_scale(
-        p.scales, row, g,
-        quantise_group<kFormat>(x + at, static_cast<std::size_t>(p.group_size), codes + at));
+  constexpr std::int64_t kBlock = 32;
+  const auto size = static_cast<std::size_t>(p.group_size);
+  for (std::int64_t first = begin; first < end; first += kBlock) {
+    const auto count = static_cast<std::size_t>(std::min(kBlock, end - first));
+    const T* const x = static_cast<const T*>(p.input) + row * p.input_stride + first * p.group_size;
+    std::uint8_t* const codes = p.output_q + row * p.q_stride + first * p.group_size;
+    GroupAmax amax[kBlock];
+    for (std::size_t i = 0; i < count; ++i) amax[i] = group_amax(x + i * size, size);
+    GroupScale scales[kBlock];
+    for (std::size_t i = 0; i < count; ++i) scales[i] = group_scale(kFormat, amax[i].amax);
+    for (std::size_t i = 0; i < count; ++i)
+      quantise_codes<kFormat>(x + i * size, size, scales[i], amax[i].finite, codes + i * size);
+    for (std::size_t i = 0; i < count; ++i)
+      store_scale(p.scales, row, first + static_cast<std::int64_t>(i), scales[i]);
   }
 }
 

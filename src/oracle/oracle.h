@@ -16,6 +16,9 @@
 #include "k3/ops/moe_finalize.h"
 #include "k3/ops/moe_route_topk.h"
 #include "k3/ops/moe_topk_sum.h"
+#include "k3/ops/moe_align.h"
+#include "k3/ops/moe_pack_topk.h"
+#include "k3/ops/moe_route_topk.h"
 #include "k3/ops/per_token_group_quant.h"
 #include "k3/ops/situ_and_mul.h"
 #include "k3/ops/tiny_gemm.h"
@@ -42,5 +45,9 @@ void per_token_group_quant(const PerTokenGroupQuantArgs& args);
 void moe_route_topk(const MoeRouteTopkArgs& args);
 void moe_topk_sum(const MoeTopkSumArgs& args);
 void moe_finalize(const MoeFinalizeArgs& args);
+void moe_route_topk(const MoeRouteTopkArgs& args);
+void moe_pack_topk(const MoePackTopkArgs& args);
+void moe_align(const MoeAlignArgs& args);
+void per_token_group_quant(const PerTokenGroupQuantArgs& args);
 
 }  // namespace k3::oracle

@@ -32,7 +32,7 @@ __device__ float largest_magnitude(const float (&x)[kN]) {
 template <QuantFormat kFormat>
 __device__ GroupScale group_scale(float amax) {
   amax = fminf(fmaxf(amax, kLeastAmax), FLT_MAX);
-  GroupScale scale;
+  GroupScale scale = {};
   if constexpr (kFormat == QuantFormat::kI8) {
     scale.stored = amax * (1.0F / 127.0F);
     scale.multiplier = __fdiv_rn(127.0F, amax);
