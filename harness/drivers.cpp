@@ -16,6 +16,7 @@ std::span<const Driver* const> drivers() {
       &kda_replay_commit_driver(),
       &kda_output_norm_driver(),
       &situ_and_mul_driver(),
+      &situ_mul_quant_driver(),
       &per_token_group_quant_driver(),
   };
   // clang-format on

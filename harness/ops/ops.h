@@ -15,6 +15,7 @@ const Driver& kda_replay_commit_driver();
 const Driver& kda_output_norm_driver();
 const Driver& kda_verify_driver();
 const Driver& situ_and_mul_driver();
+const Driver& situ_mul_quant_driver();
 const Driver& per_token_group_quant_driver();
 
 std::vector<Case> kda_prefill_cases();
@@ -25,6 +26,7 @@ std::vector<Case> kda_packed_decode_cases();
 std::vector<Case> kda_replay_commit_cases();
 std::vector<Case> kda_verify_cases();
 std::vector<Case> situ_and_mul_cases();
+std::vector<Case> situ_mul_quant_cases();
 std::vector<Case> per_token_group_quant_cases();
 
 }  // namespace k3::harness

@@ -15,5 +15,6 @@
 #include "k3/ops/kda_verify.h"
 #include "k3/ops/per_token_group_quant.h"
 #include "k3/ops/situ_and_mul.h"
+#include "k3/ops/situ_mul_quant.h"
 #include "k3/tensor.h"
 #include "k3/version.h"

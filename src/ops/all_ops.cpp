@@ -15,6 +15,7 @@ std::span<const OpEntry> all_ops() {
       kda_replay_commit_entry,
       kda_output_norm_entry,
       situ_and_mul_entry,
+      situ_mul_quant_entry,
       per_token_group_quant_entry,
   };
   // clang-format on

@@ -25,6 +25,7 @@ extern const OpEntry kda_replay_commit_entry;
 extern const OpEntry kda_output_norm_entry;
 extern const OpEntry kda_verify_entry;
 extern const OpEntry situ_and_mul_entry;
+extern const OpEntry situ_mul_quant_entry;
 extern const OpEntry per_token_group_quant_entry;
 
 }  // namespace k3

@@ -11,6 +11,7 @@
 #include "k3/ops/kda_verify.h"
 #include "k3/ops/per_token_group_quant.h"
 #include "k3/ops/situ_and_mul.h"
+#include "k3/ops/situ_mul_quant.h"
 
 /// Double-precision references, straight from the formulas of the public headers: loops only, host
 /// tensors only, no code shared with any backend but the contract check. Linked to the CLI and the
@@ -26,6 +27,7 @@ void kda_replay_commit(const KdaReplayCommitArgs& args);
 void kda_output_norm(const KdaOutputNormArgs& args);
 void kda_verify(const KdaVerifyArgs& args);
 void situ_and_mul(const SituAndMulArgs& args);
+void situ_mul_quant(const SituMulQuantArgs& args);
 void per_token_group_quant(const PerTokenGroupQuantArgs& args);
 
 }  // namespace k3::oracle

@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <limits>
 
 #include "cuda/common/alignment.h"
 #include "cuda/common/error.h"
@@ -15,22 +14,13 @@ namespace {
 
 constexpr std::int64_t kMaxVectors = (std::int64_t{1} << 31) - 1;
 
-/// Never infinite, so that a zero times it stays a zero.
-float finite_reciprocal(float x) {
-  constexpr float kMax = std::numeric_limits<float>::max();
-  return std::clamp(1.0F / x, -kMax, kMax);
-}
-
 template <class Traits>
 cudaError_t launch_all(const SituAndMulProblem& problem, bool pdl, cudaStream_t stream) {
   const std::int64_t row_vectors = problem.D / Traits::kVec;
   SituAndMulParams p;
   p.input_stride = problem.input_stride;
   p.out_stride = problem.out_stride;
-  p.beta = problem.beta;
-  p.inv_beta = finite_reciprocal(problem.beta);
-  p.linear_beta = problem.linear_beta;
-  p.inv_linear_beta = finite_reciprocal(problem.linear_beta);
+  p.caps = situ_caps(problem.beta, problem.linear_beta);
 
   for (std::int64_t vector = 0; vector < row_vectors; vector += kMaxVectors) {
     const std::int64_t vectors = std::min(kMaxVectors, row_vectors - vector);
