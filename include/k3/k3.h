@@ -26,5 +26,6 @@
 #include "k3/ops/per_token_group_quant.h"
 #include "k3/ops/situ_and_mul.h"
 #include "k3/ops/tiny_gemm.h"
+#include "k3/ops/situ_mul_quant.h"
 #include "k3/tensor.h"
 #include "k3/version.h"

@@ -22,6 +22,7 @@
 #include "k3/ops/per_token_group_quant.h"
 #include "k3/ops/situ_and_mul.h"
 #include "k3/ops/tiny_gemm.h"
+#include "k3/ops/situ_mul_quant.h"
 
 /// Double-precision references, straight from the formulas of the public headers: loops only, host
 /// tensors only, no code shared with any backend but the contract check. Linked to the CLI and the
@@ -48,6 +49,7 @@ void moe_finalize(const MoeFinalizeArgs& args);
 void moe_route_topk(const MoeRouteTopkArgs& args);
 void moe_pack_topk(const MoePackTopkArgs& args);
 void moe_align(const MoeAlignArgs& args);
+void situ_mul_quant(const SituMulQuantArgs& args);
 void per_token_group_quant(const PerTokenGroupQuantArgs& args);
 
 }  // namespace k3::oracle

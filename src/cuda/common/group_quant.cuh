@@ -76,17 +76,17 @@ __device__ std::uint32_t quantise_quad(float x0, float x1, float x2, float x3, f
 /// Writes the scale of group g of a row; one lane of the group calls. Bytes are stored alone: other
 /// groups of their word belong to other lanes. The last group of a row also fills its word with
 /// zeros.
-__device__ inline void store_scale(const ScaleRows& to, std::int64_t row, std::int64_t g,
+__device__ inline void store_scale(const ScaleRows& to, std::int64_t row, std::uint64_t g,
                                    const GroupScale& scale) {
   if (!to.packed) {
     static_cast<float*>(to.data)[row * to.row_stride + g * to.group_stride] = scale.stored;
     return;
   }
   auto* const bytes =
-      static_cast<std::uint8_t*>(to.data) + 4 * (row * to.row_stride + g / 4 * to.group_stride);
-  bytes[g % 4] = scale.byte;
-  if (g + 1 == to.num_groups)
-    for (std::int64_t i = g % 4 + 1; i < 4; ++i) bytes[i] = 0;
+      static_cast<std::uint8_t*>(to.data) + 4 * (row * to.row_stride + (g >> 2) * to.group_stride);
+  bytes[g & 3] = scale.byte;
+  if (g + 1 == static_cast<std::uint64_t>(to.num_groups))
+    for (std::uint64_t i = (g & 3) + 1; i < 4; ++i) bytes[i] = 0;
 }
 
 }  // namespace k3::cuda

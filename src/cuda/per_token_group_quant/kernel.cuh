@@ -68,7 +68,7 @@ __global__ __launch_bounds__(kGroupQuantThreads) void group_quant_vec8_kernel(
   if ((vector & (p.lanes - 1)) == 0) store_scale(p.scales, row, vector >> p.lanes_log2, scale);
 }
 
-__device__ inline float widened(bf16 x) { return __uint_as_float(std::uint32_t{x.bits} << 16); }
+__device__ inline float widened(bf16 x) { return low_half(x.bits); }
 __device__ inline float widened(float x) { return x; }
 
 template <class T, QuantFormat kFormat>

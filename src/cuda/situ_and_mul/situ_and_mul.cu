@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <limits>
 
 #include "cuda/common/alignment.h"
 #include "cuda/common/error.h"
@@ -14,21 +13,12 @@
 namespace k3::cuda {
 namespace {
 
-/// Never infinite, so that a zero times it stays a zero.
-float finite_reciprocal(float x) {
-  constexpr float kMax = std::numeric_limits<float>::max();
-  return std::clamp(1.0F / x, -kMax, kMax);
-}
-
 template <class Traits>
 cudaError_t launch_all(const SituAndMulProblem& problem, bool pdl, cudaStream_t stream) {
   SituAndMulParams p;
   p.input_stride = problem.input_stride;
   p.out_stride = problem.out_stride;
-  p.beta = problem.beta;
-  p.inv_beta = finite_reciprocal(problem.beta);
-  p.linear_beta = problem.linear_beta;
-  p.inv_linear_beta = finite_reciprocal(problem.linear_beta);
+  p.caps = situ_caps(problem.beta, problem.linear_beta);
 
   return for_each_vector_block(
       problem.num_rows, problem.D / Traits::kVec, [&](const VectorBlock& block) {
