@@ -12,17 +12,15 @@
 #include "k3/ops/kda_verify.h"
 #include "k3/ops/mla_cache_write_concat_q.h"
 #include "k3/ops/mla_output_gate.h"
-#include "k3/ops/moe_route_topk.h"
-#include "k3/ops/moe_finalize.h"
-#include "k3/ops/moe_route_topk.h"
-#include "k3/ops/moe_topk_sum.h"
 #include "k3/ops/moe_align.h"
+#include "k3/ops/moe_finalize.h"
 #include "k3/ops/moe_pack_topk.h"
 #include "k3/ops/moe_route_topk.h"
+#include "k3/ops/moe_topk_sum.h"
 #include "k3/ops/per_token_group_quant.h"
 #include "k3/ops/situ_and_mul.h"
-#include "k3/ops/tiny_gemm.h"
 #include "k3/ops/situ_mul_quant.h"
+#include "k3/ops/tiny_gemm.h"
 
 /// Double-precision references, straight from the formulas of the public headers: loops only, host
 /// tensors only, no code shared with any backend but the contract check. Linked to the CLI and the
