@@ -24,11 +24,9 @@ std::span<const Driver* const> drivers() {
       &moe_route_topk_driver(),
       &moe_topk_sum_driver(),
       &moe_finalize_driver(),
-      &moe_route_topk_driver(),
       &moe_pack_topk_driver(),
       &moe_align_driver(),
       &situ_mul_quant_driver(),
-      &per_token_group_quant_driver(),
   };
   // clang-format on
   return all;

@@ -23,11 +23,9 @@ const Driver& per_token_group_quant_driver();
 const Driver& moe_route_topk_driver();
 const Driver& moe_topk_sum_driver();
 const Driver& moe_finalize_driver();
-const Driver& moe_route_topk_driver();
 const Driver& moe_pack_topk_driver();
 const Driver& moe_align_driver();
 const Driver& situ_mul_quant_driver();
-const Driver& per_token_group_quant_driver();
 
 std::vector<Case> kda_prefill_cases();
 std::vector<Case> kda_chunk_inverse_cases();
@@ -45,8 +43,6 @@ std::vector<Case> per_token_group_quant_cases();
 std::vector<Case> moe_route_topk_cases();
 std::vector<Case> moe_topk_sum_cases();
 std::vector<Case> moe_finalize_cases();
-std::vector<Case> moe_route_topk_cases();
 std::vector<Case> situ_mul_quant_cases();
-std::vector<Case> per_token_group_quant_cases();
 
 }  // namespace k3::harness

@@ -23,11 +23,9 @@ std::span<const OpEntry> all_ops() {
       moe_route_topk_entry,
       moe_topk_sum_entry,
       moe_finalize_entry,
-      moe_route_topk_entry,
       moe_pack_topk_entry,
       moe_align_entry,
       situ_mul_quant_entry,
-      per_token_group_quant_entry,
   };
   // clang-format on
   return all;

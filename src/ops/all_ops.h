@@ -33,10 +33,8 @@ extern const OpEntry per_token_group_quant_entry;
 extern const OpEntry moe_route_topk_entry;
 extern const OpEntry moe_topk_sum_entry;
 extern const OpEntry moe_finalize_entry;
-extern const OpEntry moe_route_topk_entry;
 extern const OpEntry moe_pack_topk_entry;
 extern const OpEntry moe_align_entry;
 extern const OpEntry situ_mul_quant_entry;
-extern const OpEntry per_token_group_quant_entry;
 
 }  // namespace k3

@@ -44,10 +44,8 @@ void per_token_group_quant(const PerTokenGroupQuantArgs& args);
 void moe_route_topk(const MoeRouteTopkArgs& args);
 void moe_topk_sum(const MoeTopkSumArgs& args);
 void moe_finalize(const MoeFinalizeArgs& args);
-void moe_route_topk(const MoeRouteTopkArgs& args);
 void moe_pack_topk(const MoePackTopkArgs& args);
 void moe_align(const MoeAlignArgs& args);
 void situ_mul_quant(const SituMulQuantArgs& args);
-void per_token_group_quant(const PerTokenGroupQuantArgs& args);
 
 }  // namespace k3::oracle
