@@ -16,6 +16,9 @@ std::span<const Driver* const> drivers() {
       &kda_replay_commit_driver(),
       &kda_output_norm_driver(),
       &situ_and_mul_driver(),
+      &vision_patchify_driver(),
+      &vision_rope_driver(),
+      &image_resize_driver(),
   };
   // clang-format on
   return all;

@@ -15,6 +15,9 @@ const Driver& kda_replay_commit_driver();
 const Driver& kda_output_norm_driver();
 const Driver& kda_verify_driver();
 const Driver& situ_and_mul_driver();
+const Driver& vision_patchify_driver();
+const Driver& vision_rope_driver();
+const Driver& image_resize_driver();
 
 std::vector<Case> kda_prefill_cases();
 std::vector<Case> kda_chunk_inverse_cases();
@@ -24,5 +27,8 @@ std::vector<Case> kda_packed_decode_cases();
 std::vector<Case> kda_replay_commit_cases();
 std::vector<Case> kda_verify_cases();
 std::vector<Case> situ_and_mul_cases();
+std::vector<Case> vision_patchify_cases();
+std::vector<Case> vision_rope_cases();
+std::vector<Case> image_resize_cases();
 
 }  // namespace k3::harness

@@ -4,32 +4,9 @@
 #include <fmt/format.h>
 
 #include "contract/checks.h"
+#include "contract/folded_rows.h"
 
 namespace k3 {
-namespace {
-
-/// Rows of a tensor whose leading axes fold into one.
-struct Rows {
-  std::int64_t count = 1;
-  std::int64_t stride = 0;
-};
-
-Rows fold_rows(const Contract& contract, const char* argument, const ConstTensorView& t) {
-  Rows rows;
-  for (int d = t.rank - 2; d >= 0; --d) {
-    if (t.shape[d] == 1) continue;
-    if (rows.count == 1)
-      rows.stride = t.strides[d];
-    else if (rows.count > 1 && t.strides[d] != rows.stride * rows.count)
-      contract.fail(argument, "must have leading axes that fold into rows of one stride",
-                    describe(t));
-    rows.count *= t.shape[d];
-  }
-  return rows;
-}
-
-}  // namespace
-
 std::span<const ArgRule<SituAndMulArgs>> situ_and_mul_args() {
   using Args = SituAndMulArgs;
   static constexpr RankSet kRanks = {1, 2, 3, 4, 5, 6, 7, 8};
@@ -59,8 +36,8 @@ SituAndMulProblem check(const SituAndMulArgs& args, Purpose purpose) {
   contract.unit_last_stride("out", out);
 
   SituAndMulProblem problem;
-  const Rows in_rows = fold_rows(contract, "input", input);
-  const Rows out_rows = fold_rows(contract, "out", out);
+  const FoldedRows in_rows = fold_rows(contract, "input", input, input.rank - 1);
+  const FoldedRows out_rows = fold_rows(contract, "out", out, out.rank - 1);
   contract.overlaps(situ_and_mul_args(), args);
   contract.finite("beta", args.beta);
   contract.require(args.beta != 0.0F, "beta", "must not be 0", [] { return "0"; });

@@ -15,6 +15,9 @@ std::span<const OpEntry> all_ops() {
       kda_replay_commit_entry,
       kda_output_norm_entry,
       situ_and_mul_entry,
+      vision_patchify_entry,
+      vision_rope_entry,
+      image_resize_entry,
   };
   // clang-format on
   return all;

@@ -25,5 +25,8 @@ extern const OpEntry kda_replay_commit_entry;
 extern const OpEntry kda_output_norm_entry;
 extern const OpEntry kda_verify_entry;
 extern const OpEntry situ_and_mul_entry;
+extern const OpEntry vision_patchify_entry;
+extern const OpEntry vision_rope_entry;
+extern const OpEntry image_resize_entry;
 
 }  // namespace k3

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "k3/ops/image_resize.h"
 #include "k3/ops/kda_chunk_inverse.h"
 #include "k3/ops/kda_fused_decode.h"
 #include "k3/ops/kda_output_norm.h"
@@ -10,6 +11,8 @@
 #include "k3/ops/kda_replay_commit.h"
 #include "k3/ops/kda_verify.h"
 #include "k3/ops/situ_and_mul.h"
+#include "k3/ops/vision_patchify.h"
+#include "k3/ops/vision_rope.h"
 
 /// Double-precision references, straight from the formulas of the public headers: loops only, host
 /// tensors only, no code shared with any backend but the contract check. Linked to the CLI and the
@@ -25,5 +28,8 @@ void kda_replay_commit(const KdaReplayCommitArgs& args);
 void kda_output_norm(const KdaOutputNormArgs& args);
 void kda_verify(const KdaVerifyArgs& args);
 void situ_and_mul(const SituAndMulArgs& args);
+void vision_patchify(const VisionPatchifyArgs& args);
+void vision_rope(const VisionRopeArgs& args);
+void image_resize(const ImageResizeArgs& args);
 
 }  // namespace k3::oracle
