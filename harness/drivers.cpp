@@ -27,6 +27,9 @@ std::span<const Driver* const> drivers() {
       &moe_pack_topk_driver(),
       &moe_align_driver(),
       &situ_mul_quant_driver(),
+      &vision_patchify_driver(),
+      &vision_rope_driver(),
+      &image_resize_driver(),
   };
   // clang-format on
   return all;

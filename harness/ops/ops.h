@@ -26,6 +26,9 @@ const Driver& moe_finalize_driver();
 const Driver& moe_pack_topk_driver();
 const Driver& moe_align_driver();
 const Driver& situ_mul_quant_driver();
+const Driver& vision_patchify_driver();
+const Driver& vision_rope_driver();
+const Driver& image_resize_driver();
 
 std::vector<Case> kda_prefill_cases();
 std::vector<Case> kda_chunk_inverse_cases();
@@ -44,5 +47,8 @@ std::vector<Case> moe_route_topk_cases();
 std::vector<Case> moe_topk_sum_cases();
 std::vector<Case> moe_finalize_cases();
 std::vector<Case> situ_mul_quant_cases();
+std::vector<Case> vision_patchify_cases();
+std::vector<Case> vision_rope_cases();
+std::vector<Case> image_resize_cases();
 
 }  // namespace k3::harness

@@ -26,6 +26,9 @@ std::span<const OpEntry> all_ops() {
       moe_pack_topk_entry,
       moe_align_entry,
       situ_mul_quant_entry,
+      vision_patchify_entry,
+      vision_rope_entry,
+      image_resize_entry,
   };
   // clang-format on
   return all;

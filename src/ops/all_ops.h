@@ -36,5 +36,8 @@ extern const OpEntry moe_finalize_entry;
 extern const OpEntry moe_pack_topk_entry;
 extern const OpEntry moe_align_entry;
 extern const OpEntry situ_mul_quant_entry;
+extern const OpEntry vision_patchify_entry;
+extern const OpEntry vision_rope_entry;
+extern const OpEntry image_resize_entry;
 
 }  // namespace k3

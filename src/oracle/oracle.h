@@ -2,6 +2,7 @@
 #pragma once
 
 #include "k3/ops/attn_res_mix.h"
+#include "k3/ops/image_resize.h"
 #include "k3/ops/kda_chunk_inverse.h"
 #include "k3/ops/kda_fused_decode.h"
 #include "k3/ops/kda_output_norm.h"
@@ -21,6 +22,8 @@
 #include "k3/ops/situ_and_mul.h"
 #include "k3/ops/situ_mul_quant.h"
 #include "k3/ops/tiny_gemm.h"
+#include "k3/ops/vision_patchify.h"
+#include "k3/ops/vision_rope.h"
 
 /// Double-precision references, straight from the formulas of the public headers: loops only, host
 /// tensors only, no code shared with any backend but the contract check. Linked to the CLI and the
@@ -47,5 +50,8 @@ void moe_finalize(const MoeFinalizeArgs& args);
 void moe_pack_topk(const MoePackTopkArgs& args);
 void moe_align(const MoeAlignArgs& args);
 void situ_mul_quant(const SituMulQuantArgs& args);
+void vision_patchify(const VisionPatchifyArgs& args);
+void vision_rope(const VisionRopeArgs& args);
+void image_resize(const ImageResizeArgs& args);
 
 }  // namespace k3::oracle

@@ -1,0 +1,138 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+
+#include "core/bf16.h"
+#include "cuda/common/divider.h"
+#include "cuda/common/packed_bf16.cuh"
+#include "cuda/common/pdl.cuh"
+
+/// Patches of a strip of the image, one row of the grid: blockIdx.y is the row, z the image. The
+/// threads along x go through the strip's output in order, one vector of kVec elements a thread, so
+/// stores are whole lines; loads are units of kUnit pixels, and the sectors that two patches share
+/// meet in the L1. No shared memory, no barrier.
+namespace k3::cuda {
+
+inline constexpr int kPatchifyThreads = 256;
+
+/// The patches of one launch.
+struct PatchifyParams {
+  const void* image;  ///< its pixel (0, 0) is that of the launch's first patch
+  std::int64_t image_stride_b;
+  std::int64_t image_stride_c;
+  std::int64_t image_stride_y;
+  std::int64_t image_stride_x;
+  const void* scale;
+  const void* bias;
+  void* out;  ///< its patch 0 is the launch's first one
+  std::int64_t out_stride_b;
+  std::int64_t out_stride_row;  ///< between rows of the grid
+  std::int64_t out_stride_patch;
+  std::int64_t rows;            ///< of pixels that exist, from the first patch on
+  std::int64_t columns;         ///< the same
+  std::uint32_t strip_vectors;  ///< below 2^31
+  std::uint32_t patch_vectors;  ///< C * P * P / kVec
+  std::uint32_t P;
+  Divider by_patch_vectors;
+  Divider by_P;
+  bool affine_is_bf16;
+};
+
+struct Affine {
+  float scale;
+  float bias;
+};
+
+__device__ inline Affine load_affine(const PatchifyParams& p, std::uint32_t c) {
+  if (p.affine_is_bf16) {
+    const auto* const scale = static_cast<const std::uint16_t*>(p.scale);
+    const auto* const bias = static_cast<const std::uint16_t*>(p.bias);
+    return {low_half(scale[c]), low_half(bias[c])};
+  }
+  return {static_cast<const float*>(p.scale)[c], static_cast<const float*>(p.bias)[c]};
+}
+
+/// kUnit neighbours of a row; aligned to the unit.
+template <int kUnit>
+struct Pixels {
+  float value[kUnit];
+};
+
+__device__ inline void load_unit(const float* at, Pixels<2>& to) {
+  const float2 pair = *reinterpret_cast<const float2*>(at);
+  to = {{pair.x, pair.y}};
+}
+__device__ inline void load_unit(const bf16* at, Pixels<2>& to) {
+  const std::uint32_t pair = *reinterpret_cast<const std::uint32_t*>(at);
+  to = {{low_half(pair), high_half(pair)}};
+}
+__device__ inline void load_unit(const float* at, Pixels<1>& to) { to = {{*at}}; }
+__device__ inline void load_unit(const bf16* at, Pixels<1>& to) { to = {{low_half(at->bits)}}; }
+__device__ inline void load_unit(const std::uint8_t* at, Pixels<1>& to) {
+  to = {{static_cast<float>(*at)}};
+}
+
+// The output leaves the L2 first: the image's sectors are still wanted.
+__device__ inline void store_vector(float* to, const float (&v)[4]) {
+  __stcs(reinterpret_cast<float4*>(to), make_float4(v[0], v[1], v[2], v[3]));
+}
+__device__ inline void store_vector(bf16* to, const float (&v)[4]) {
+  __stcs(reinterpret_cast<uint2*>(to), make_uint2(pack_bf16(v[0], v[1]), pack_bf16(v[2], v[3])));
+}
+__device__ inline void store_vector(float* to, const float (&v)[1]) { *to = v[0]; }
+__device__ inline void store_vector(bf16* to, const float (&v)[1]) {
+  to->bits = static_cast<std::uint16_t>(pack_bf16(v[0], 0.0F));
+}
+
+template <class In, class Out, int kVec, int kUnit>
+__global__ __launch_bounds__(kPatchifyThreads) void vision_patchify_kernel(
+    const __grid_constant__ PatchifyParams p) {
+  constexpr int kUnits = kVec / kUnit;
+  pdl_launch_dependents();
+  const std::uint32_t index = blockIdx.x * kPatchifyThreads + threadIdx.x;
+  if (index >= p.strip_vectors) return;
+  const std::uint32_t gx = p.by_patch_vectors.quotient(index);
+  const std::uint32_t element = (index - gx * p.patch_vectors) * kVec;
+  const std::uint32_t line = p.by_P.quotient(element);
+  std::uint32_t px = element - line * p.P;
+  std::uint32_t c = p.by_P.quotient(line);
+  std::uint32_t py = line - c * p.P;
+
+  const std::int64_t x0 = static_cast<std::int64_t>(gx) * p.P;
+  const std::int64_t y0 = static_cast<std::int64_t>(blockIdx.y) * p.P;
+  const auto* const image = static_cast<const In*>(p.image) + blockIdx.z * p.image_stride_b +
+                            y0 * p.image_stride_y + x0 * p.image_stride_x;
+  auto* const out = static_cast<Out*>(p.out) + blockIdx.z * p.out_stride_b +
+                    blockIdx.y * p.out_stride_row + gx * p.out_stride_patch + element;
+
+  pdl_wait();
+  Pixels<kUnit> pixels[kUnits];
+  Affine affine[kUnits];
+#pragma unroll
+  for (int i = 0; i < kUnits; ++i) {
+    pixels[i] = {};
+    if (y0 + py < p.rows && x0 + px < p.columns)
+      load_unit(image + c * p.image_stride_c + py * p.image_stride_y + px * p.image_stride_x,
+                pixels[i]);
+    affine[i] = load_affine(p, c);
+    // A unit lies within one row of a patch.
+    px += kUnit;
+    if (px == p.P) {
+      px = 0;
+      if (++py == p.P) {
+        py = 0;
+        ++c;
+      }
+    }
+  }
+  float y[kVec];
+#pragma unroll
+  for (int i = 0; i < kUnits; ++i)
+#pragma unroll
+    for (int j = 0; j < kUnit; ++j)
+      y[i * kUnit + j] = fmaf(pixels[i].value[j], affine[i].scale, affine[i].bias);
+  store_vector(out, y);
+}
+
+}  // namespace k3::cuda
