@@ -23,6 +23,8 @@ std::span<const Driver* const> drivers() {
       &moe_route_topk_driver(),
       &moe_topk_sum_driver(),
       &moe_finalize_driver(),
+      &add3_driver(),
+      &top_p_renorm_driver(),
   };
   // clang-format on
   return all;

@@ -22,6 +22,8 @@ const Driver& per_token_group_quant_driver();
 const Driver& moe_route_topk_driver();
 const Driver& moe_topk_sum_driver();
 const Driver& moe_finalize_driver();
+const Driver& add3_driver();
+const Driver& top_p_renorm_driver();
 
 std::vector<Case> kda_prefill_cases();
 std::vector<Case> kda_chunk_inverse_cases();
@@ -38,5 +40,7 @@ std::vector<Case> per_token_group_quant_cases();
 std::vector<Case> moe_route_topk_cases();
 std::vector<Case> moe_topk_sum_cases();
 std::vector<Case> moe_finalize_cases();
+std::vector<Case> add3_cases();
+std::vector<Case> top_p_renorm_cases();
 
 }  // namespace k3::harness

@@ -22,6 +22,8 @@ std::span<const OpEntry> all_ops() {
       moe_route_topk_entry,
       moe_topk_sum_entry,
       moe_finalize_entry,
+      add3_entry,
+      top_p_renorm_entry,
   };
   // clang-format on
   return all;

@@ -32,5 +32,7 @@ extern const OpEntry per_token_group_quant_entry;
 extern const OpEntry moe_route_topk_entry;
 extern const OpEntry moe_topk_sum_entry;
 extern const OpEntry moe_finalize_entry;
+extern const OpEntry add3_entry;
+extern const OpEntry top_p_renorm_entry;
 
 }  // namespace k3

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "k3/ops/add3.h"
 #include "k3/ops/attn_res_mix.h"
 #include "k3/ops/kda_chunk_inverse.h"
 #include "k3/ops/kda_fused_decode.h"
@@ -17,6 +18,7 @@
 #include "k3/ops/per_token_group_quant.h"
 #include "k3/ops/situ_and_mul.h"
 #include "k3/ops/tiny_gemm.h"
+#include "k3/ops/top_p_renorm.h"
 
 /// Double-precision references, straight from the formulas of the public headers: loops only, host
 /// tensors only, no code shared with any backend but the contract check. Linked to the CLI and the
@@ -39,5 +41,7 @@ void per_token_group_quant(const PerTokenGroupQuantArgs& args);
 void moe_route_topk(const MoeRouteTopkArgs& args);
 void moe_topk_sum(const MoeTopkSumArgs& args);
 void moe_finalize(const MoeFinalizeArgs& args);
+void add3(const Add3Args& args);
+void top_p_renorm(const TopPRenormArgs& args);
 
 }  // namespace k3::oracle
