@@ -30,6 +30,8 @@ std::span<const Driver* const> drivers() {
       &vision_patchify_driver(),
       &vision_rope_driver(),
       &image_resize_driver(),
+      &add3_driver(),
+      &top_p_renorm_driver(),
   };
   // clang-format on
   return all;

@@ -29,6 +29,8 @@ const Driver& situ_mul_quant_driver();
 const Driver& vision_patchify_driver();
 const Driver& vision_rope_driver();
 const Driver& image_resize_driver();
+const Driver& add3_driver();
+const Driver& top_p_renorm_driver();
 
 std::vector<Case> kda_prefill_cases();
 std::vector<Case> kda_chunk_inverse_cases();
@@ -50,5 +52,7 @@ std::vector<Case> situ_mul_quant_cases();
 std::vector<Case> vision_patchify_cases();
 std::vector<Case> vision_rope_cases();
 std::vector<Case> image_resize_cases();
+std::vector<Case> add3_cases();
+std::vector<Case> top_p_renorm_cases();
 
 }  // namespace k3::harness

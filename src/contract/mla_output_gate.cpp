@@ -6,24 +6,6 @@
 #include "contract/rows.h"
 
 namespace k3 {
-namespace {
-
-/// The same elements at the same places. A stride counts where an axis has two elements.
-bool same_memory(const ConstTensorView& a, const ConstTensorView& b) {
-  if (a.data != b.data) return false;
-  for (int d = 0; d < a.rank; ++d)
-    if (a.shape[d] > 1 && a.strides[d] != b.strides[d]) return false;
-  return true;
-}
-
-void check_shape(const Contract& contract, const char* argument, const ConstTensorView& t,
-                 const ConstTensorView& x) {
-  bool same = t.rank == x.rank;
-  for (int d = 0; same && d < t.rank; ++d) same = t.shape[d] == x.shape[d];
-  if (!same) contract.fail(argument, "must have the shape of x, " + describe(x), describe(t));
-}
-
-}  // namespace
 
 std::span<const ArgRule<MlaOutputGateArgs>> mla_output_gate_args() {
   using Args = MlaOutputGateArgs;
@@ -43,8 +25,8 @@ MlaOutputGateProblem check(const MlaOutputGateArgs& args, Purpose purpose) {
   const ConstTensorView& gate = args.gate;
   const ConstTensorView out = args.out;
   contract.tensors(rules, args);
-  check_shape(contract, "gate", gate, x);
-  check_shape(contract, "out", out, x);
+  require_shape_of(contract, "gate", gate, "x", x);
+  require_shape_of(contract, "out", out, "x", x);
   contract.unit_last_stride("x", x);
   contract.unit_last_stride("gate", gate);
   contract.unit_last_stride("out", out);

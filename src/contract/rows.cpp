@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "contract/rows.h"
 
+#include <fmt/format.h>
+
 namespace k3 {
 
 Rows fold_rows(const Contract& contract, const char* argument, const ConstTensorView& t, int axes) {
@@ -26,6 +28,23 @@ int first_dense_axis(const ConstTensorView& t) {
     axis = d;
   }
   return axis;
+}
+
+bool same_memory(const ConstTensorView& a, const ConstTensorView& b) {
+  if (a.data != b.data) return false;
+  for (int d = 0; d < a.rank; ++d)
+    if (a.shape[d] > 1 && a.strides[d] != b.strides[d]) return false;
+  return true;
+}
+
+void require_shape_of(const Contract& contract, const char* argument, const ConstTensorView& t,
+                      const char* like_argument, const ConstTensorView& like) {
+  bool same = t.rank == like.rank;
+  for (int d = 0; same && d < t.rank; ++d) same = t.shape[d] == like.shape[d];
+  if (!same)
+    contract.fail(argument,
+                  fmt::format("must have the shape of {}, {}", like_argument, describe(like)),
+                  describe(t));
 }
 
 }  // namespace k3

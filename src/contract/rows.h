@@ -21,4 +21,12 @@ Rows fold_rows(const Contract& contract, const char* argument, const ConstTensor
 /// axis has unit stride.
 int first_dense_axis(const ConstTensorView& tensor);
 
+/// The same elements at the same places, in tensors of one shape. A stride counts where an axis has
+/// two elements.
+bool same_memory(const ConstTensorView& a, const ConstTensorView& b);
+
+/// @throws ContractError where the tensor has not the shape of `like`
+void require_shape_of(const Contract& contract, const char* argument, const ConstTensorView& tensor,
+                      const char* like_argument, const ConstTensorView& like);
+
 }  // namespace k3

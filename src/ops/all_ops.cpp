@@ -29,6 +29,8 @@ std::span<const OpEntry> all_ops() {
       vision_patchify_entry,
       vision_rope_entry,
       image_resize_entry,
+      add3_entry,
+      top_p_renorm_entry,
   };
   // clang-format on
   return all;

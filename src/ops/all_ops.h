@@ -39,5 +39,7 @@ extern const OpEntry situ_mul_quant_entry;
 extern const OpEntry vision_patchify_entry;
 extern const OpEntry vision_rope_entry;
 extern const OpEntry image_resize_entry;
+extern const OpEntry add3_entry;
+extern const OpEntry top_p_renorm_entry;
 
 }  // namespace k3

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "k3/ops/add3.h"
 #include "k3/ops/attn_res_mix.h"
 #include "k3/ops/image_resize.h"
 #include "k3/ops/kda_chunk_inverse.h"
@@ -24,6 +25,7 @@
 #include "k3/ops/tiny_gemm.h"
 #include "k3/ops/vision_patchify.h"
 #include "k3/ops/vision_rope.h"
+#include "k3/ops/top_p_renorm.h"
 
 /// Double-precision references, straight from the formulas of the public headers: loops only, host
 /// tensors only, no code shared with any backend but the contract check. Linked to the CLI and the
@@ -53,5 +55,7 @@ void situ_mul_quant(const SituMulQuantArgs& args);
 void vision_patchify(const VisionPatchifyArgs& args);
 void vision_rope(const VisionRopeArgs& args);
 void image_resize(const ImageResizeArgs& args);
+void add3(const Add3Args& args);
+void top_p_renorm(const TopPRenormArgs& args);
 
 }  // namespace k3::oracle

@@ -29,6 +29,20 @@ __device__ void store_vector(bf16* to, const Bf16Vector<kVec>& vector) {
   *reinterpret_cast<Bf16Vector<kVec>*>(to) = vector;
 }
 
+/// The same, and the line is the first to leave the L2.
+template <int kVec>
+__device__ void store_streaming(bf16* to, const Bf16Vector<kVec>& vector) {
+  if constexpr (kVec == 1)
+    __stcs(reinterpret_cast<unsigned short*>(to), vector.bits);
+  else if constexpr (kVec == 2)
+    __stcs(reinterpret_cast<unsigned*>(to), vector.pairs[0]);
+  else if constexpr (kVec == 4)
+    __stcs(reinterpret_cast<uint2*>(to), make_uint2(vector.pairs[0], vector.pairs[1]));
+  else
+    __stcs(reinterpret_cast<uint4*>(to),
+           make_uint4(vector.pairs[0], vector.pairs[1], vector.pairs[2], vector.pairs[3]));
+}
+
 template <int kVec>
 __device__ void unpack(const Bf16Vector<kVec>& vector, float (&to)[kVec]) {
   if constexpr (kVec == 1) {

@@ -20,11 +20,29 @@ __device__ inline void cluster_wait() {
   asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");
 }
 
+/// What threads of the cluster wrote to shared memory before is seen by all of them after.
+__device__ inline void cluster_sync() {
+  asm volatile(
+      "barrier.cluster.arrive.release.aligned;\n"
+      "barrier.cluster.wait.acquire.aligned;" ::
+          : "memory");
+}
+
 /// The address of the variable at the same place in CTA `rank` of the cluster.
 __device__ inline std::uint32_t shared_address(const void* own, int rank) {
   std::uint32_t remote;
   asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(remote) : "r"(shared_address(own)), "r"(rank));
   return remote;
+}
+
+/// The word at the same place in CTA `rank`, which must not have left.
+__device__ inline std::uint32_t load_remote(const std::uint32_t* own, int rank) {
+  std::uint32_t word;
+  asm volatile("ld.shared::cluster.u32 %0, [%1];"
+               : "=r"(word)
+               : "r"(shared_address(own, rank))
+               : "memory");
+  return word;
 }
 
 /// A barrier that counts bytes: armed by its CTA, completed by what others send to it. For a
