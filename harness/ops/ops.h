@@ -16,6 +16,7 @@ const Driver& kda_output_norm_driver();
 const Driver& kda_verify_driver();
 const Driver& situ_and_mul_driver();
 const Driver& mla_cache_write_concat_q_driver();
+const Driver& mla_block_table_driver();
 const Driver& mla_output_gate_driver();
 
 std::vector<Case> kda_prefill_cases();
@@ -27,6 +28,7 @@ std::vector<Case> kda_replay_commit_cases();
 std::vector<Case> kda_verify_cases();
 std::vector<Case> situ_and_mul_cases();
 std::vector<Case> mla_cache_write_concat_q_cases();
+std::vector<Case> mla_block_table_cases();
 std::vector<Case> mla_output_gate_cases();
 
 }  // namespace k3::harness

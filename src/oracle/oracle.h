@@ -9,6 +9,7 @@
 #include "k3/ops/kda_recompute_wu.h"
 #include "k3/ops/kda_replay_commit.h"
 #include "k3/ops/kda_verify.h"
+#include "k3/ops/mla_block_table.h"
 #include "k3/ops/mla_cache_write_concat_q.h"
 #include "k3/ops/mla_output_gate.h"
 #include "k3/ops/situ_and_mul.h"
@@ -28,6 +29,7 @@ void kda_output_norm(const KdaOutputNormArgs& args);
 void kda_verify(const KdaVerifyArgs& args);
 void situ_and_mul(const SituAndMulArgs& args);
 void mla_cache_write_concat_q(const MlaCacheWriteConcatQArgs& args);
+void mla_block_table(const MlaBlockTableArgs& args);
 void mla_output_gate(const MlaOutputGateArgs& args);
 
 }  // namespace k3::oracle
