@@ -17,6 +17,7 @@ std::span<const Driver* const> drivers() {
       &kda_output_norm_driver(),
       &situ_and_mul_driver(),
       &mla_cache_write_concat_q_driver(),
+      &mla_block_table_driver(),
       &mla_output_gate_driver(),
       &attn_res_mix_driver(),
       &tiny_gemm_driver(),

@@ -16,6 +16,7 @@
 #include "k3/ops/kda_recompute_wu.h"
 #include "k3/ops/kda_replay_commit.h"
 #include "k3/ops/kda_verify.h"
+#include "k3/ops/mla_block_table.h"
 #include "k3/ops/mla_cache_write_concat_q.h"
 #include "k3/ops/mla_output_gate.h"
 #include "k3/ops/moe_align.h"

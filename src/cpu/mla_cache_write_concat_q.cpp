@@ -19,6 +19,24 @@
 #include "cpu/mla_cache_write_concat_q.h"
 #include "cpu/parallel.h"
 
+#ifndef K3_CPU_MLA_CACHE_WRITE_CONCAT_Q_ROWS_
+#define K3_CPU_MLA_CACHE_WRITE_CONCAT_Q_ROWS_
+namespace k3::cpu {
+
+/// Rows of the same two widths. Strides in elements.
+struct ConcatRows {
+  std::int64_t count = 1;
+  const bf16* nope = nullptr;
+  std::int64_t nope_stride = 0;
+  const bf16* rope = nullptr;
+  std::int64_t rope_stride = 0;
+  void* to = nullptr;
+  std::int64_t to_stride = 0;
+};
+
+}  // namespace k3::cpu
+#endif  // K3_CPU_MLA_CACHE_WRITE_CONCAT_Q_ROWS_
+
 HWY_BEFORE_NAMESPACE();
 namespace k3::cpu::HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
@@ -34,31 +52,33 @@ using BF16Vec = hn::Vec<BF16Tag>;
 /// Rounding adds the fp32 number 2^(e+20), where e is the value's exponent, -6 at least: the unit
 /// in the last place of the sum is that of e4m3, so the sum holds the value in units of it, 0 to
 /// 16, in its low mantissa bits. 8 for each exponent above -6 make the code. All but that one sum
-/// fits lanes of 16 bits, because the low halves of the fp32 numbers are zero, and those of the
-/// sums too but for the result.
+/// fits lanes of 16 bits: the low halves of the summands are zero, and those of the sums are the
+/// units.
 HWY_INLINE BF16Vec e4m3_codes(BF16Vec x) {
   const BF16Tag d16;
   const hn::RebindToSigned<BF16Tag> di16;
   const hn::Repartition<std::uint32_t, BF16Tag> d32;
   const hn::Repartition<float, BF16Tag> df;
-  const auto signed_magnitude = hn::BitCast(di16, hn::And(x, hn::Set(d16, 0x7FFF)));
-  const auto is_nan = hn::RebindMask(d16, hn::Gt(signed_magnitude, hn::Set(di16, 0x7F80)));
-  const auto held = hn::Min(signed_magnitude, hn::Set(di16, 0x43E0));  // 448
-  const auto exponent = hn::Max(hn::And(held, hn::Set(di16, 0x7F80)), hn::Set(di16, 0x3C80));
-  const auto rounder = hn::BitCast(d32, hn::Add(exponent, hn::Set(di16, 20 << 7)));
-  const auto pairs = hn::BitCast(d32, held);
+  constexpr std::uint16_t kSmallestExponent = 0x3C80;  // of -6
+  const auto magnitude = hn::BitCast(di16, hn::And(x, hn::Set(d16, 0x7FFF)));
+  const auto is_nan = hn::RebindMask(d16, hn::Gt(magnitude, hn::Set(di16, 0x7F80)));
+  const auto held = hn::BitCast(d16, hn::Min(magnitude, hn::Set(di16, 0x43E0)));  // 448
+  const auto exponent =
+      hn::And(hn::SaturatedSub(held, hn::Set(d16, kSmallestExponent)), hn::Set(d16, 0x7F80));
+  const auto rounder = hn::Add(exponent, hn::Set(d16, kSmallestExponent + (20 << 7)));
 
+  const auto pairs = hn::BitCast(d32, held);
+  const auto rounder_pairs = hn::BitCast(d32, rounder);
   const auto high = hn::Set(d32, 0xFFFF0000);
   const auto even = hn::Add(hn::BitCast(df, hn::ShiftLeft<16>(pairs)),
-                            hn::BitCast(df, hn::ShiftLeft<16>(rounder)));
+                            hn::BitCast(df, hn::ShiftLeft<16>(rounder_pairs)));
   const auto odd =
-      hn::Add(hn::BitCast(df, hn::And(pairs, high)), hn::BitCast(df, hn::And(rounder, high)));
+      hn::Add(hn::BitCast(df, hn::And(pairs, high)), hn::BitCast(df, hn::And(rounder_pairs, high)));
   const auto units = hn::OddEven(hn::BitCast(d16, hn::ShiftLeft<16>(hn::BitCast(d32, odd))),
                                  hn::BitCast(d16, even));
-  // 121 is the biased exponent -6.
-  const auto base = hn::Sub(hn::ShiftRight<4>(hn::BitCast(d16, exponent)), hn::Set(d16, 121 << 3));
+  const auto code = hn::Add(units, hn::ShiftRight<4>(exponent));
   const auto sign = hn::And(hn::ShiftRight<8>(x), hn::Set(d16, 0x80));
-  return hn::IfThenElse(is_nan, hn::Set(d16, 0x7F), hn::Or(hn::Add(units, base), sign));
+  return hn::IfThenElse(is_nan, hn::Set(d16, 0x7F), hn::Or(code, sign));
 }
 
 HWY_INLINE hn::Vec<ByteTag> codes_at(const std::uint16_t* from) {
@@ -68,6 +88,7 @@ HWY_INLINE hn::Vec<ByteTag> codes_at(const std::uint16_t* from) {
 
 /// Fewer than a vector holds.
 void convert_rest(const std::uint16_t* from, std::uint8_t* to, std::int64_t count) {
+  if (count == 0) return;
   HWY_ALIGN std::uint16_t lanes[HWY_MAX_BYTES / sizeof(std::uint16_t)] = {};
   HWY_ALIGN std::uint8_t codes[HWY_MAX_BYTES / sizeof(std::uint16_t)];
   std::copy_n(from, count, lanes);
@@ -83,7 +104,8 @@ std::int64_t unaligned_head(const Element* to, std::int64_t count) {
   return std::min(count, (kVector - past) % kVector / static_cast<std::int64_t>(sizeof(Element)));
 }
 
-void convert(const std::uint16_t* from, std::uint8_t* to, std::int64_t count, bool stream) {
+HWY_INLINE void convert(const std::uint16_t* from, std::uint8_t* to, std::int64_t count,
+                        bool stream) {
   constexpr std::int64_t kLanes = hn::MaxLanes(BF16Tag());
   std::int64_t i = 0;
   if (stream) {
@@ -101,7 +123,8 @@ void convert(const std::uint16_t* from, std::uint8_t* to, std::int64_t count, bo
   convert_rest(from + i, to + i, count - i);
 }
 
-void copy(const std::uint16_t* from, std::uint16_t* to, std::int64_t count, bool stream) {
+HWY_INLINE void copy(const std::uint16_t* from, std::uint16_t* to, std::int64_t count,
+                     bool stream) {
   const BF16Tag d;
   constexpr std::int64_t kLanes = hn::MaxLanes(BF16Tag());
   if (stream) {
@@ -118,19 +141,20 @@ void copy(const std::uint16_t* from, std::uint16_t* to, std::int64_t count, bool
 
 }  // namespace
 
-/// `to[0 .. nope + rope)` = nope | rope. `stream`: past the caches.
-void write_row(const bf16* nope, const bf16* rope, void* to, int nope_width, int rope_width,
-               bool fp8, bool stream) {
-  const auto* nope_bits = reinterpret_cast<const std::uint16_t*>(nope);
-  const auto* rope_bits = reinterpret_cast<const std::uint16_t*>(rope);
-  if (fp8) {
-    auto* const codes = static_cast<std::uint8_t*>(to);
-    convert(nope_bits, codes, nope_width, stream);
-    convert(rope_bits, codes + nope_width, rope_width, stream);
-  } else {
-    auto* const elements = static_cast<std::uint16_t*>(to);
-    copy(nope_bits, elements, nope_width, stream);
-    copy(rope_bits, elements + nope_width, rope_width, stream);
+/// to[i] = nope[i] | rope[i] for each row i. `stream`: past the caches.
+void write_rows(const ConcatRows& rows, int nope_width, int rope_width, bool fp8, bool stream) {
+  const auto* nope = reinterpret_cast<const std::uint16_t*>(rows.nope);
+  const auto* rope = reinterpret_cast<const std::uint16_t*>(rows.rope);
+  for (std::int64_t i = 0; i < rows.count; ++i) {
+    if (fp8) {
+      auto* const codes = static_cast<std::uint8_t*>(rows.to) + i * rows.to_stride;
+      convert(nope + i * rows.nope_stride, codes, nope_width, stream);
+      convert(rope + i * rows.rope_stride, codes + nope_width, rope_width, stream);
+    } else {
+      auto* const elements = static_cast<std::uint16_t*>(rows.to) + i * rows.to_stride;
+      copy(nope + i * rows.nope_stride, elements, nope_width, stream);
+      copy(rope + i * rows.rope_stride, elements + nope_width, rope_width, stream);
+    }
   }
 }
 
@@ -141,57 +165,60 @@ HWY_AFTER_NAMESPACE();
 namespace k3::cpu {
 namespace {
 
-HWY_EXPORT(write_row);
+HWY_EXPORT(write_rows);
 
-/// Elements per task, some 10 us: several rows.
-constexpr std::int64_t kTaskElements = 65536;
-constexpr double kElementTime = 2e-4;  ///< microseconds of one thread, roughly
+constexpr std::int64_t kTaskElements = 65536;  ///< some 10 us: several rows
+constexpr double kElementTime = 2e-4;          ///< microseconds of one thread, roughly
 constexpr std::int64_t kStreamElements = std::int64_t{1} << 22;  ///< from here on past the caches
 
-/// The cache row that this rank writes for a slot, or -1.
-std::int64_t row_of(const MlaCacheWriteConcatQProblem& p, std::int64_t slot) {
-  const bool own = slot > p.null_index && slot % p.dcp_world_size == p.dcp_rank;
-  return own ? slot / p.dcp_world_size : -1;
+void* at(void* base, std::int64_t element, std::size_t bytes) {
+  return static_cast<std::byte*>(base) + element * static_cast<std::int64_t>(bytes);
+}
+
+/// The rows of heads [begin, end) of token i.
+ConcatRows query_rows(const MlaCacheWriteConcatQProblem& p, std::int64_t i, std::int64_t begin,
+                      std::int64_t end) {
+  return {.count = end - begin,
+          .nope = p.q_nope + i * p.q_nope_token_stride + begin * p.q_nope_head_stride,
+          .nope_stride = p.q_nope_head_stride,
+          .rope = p.q_rope + i * p.q_rope_token_stride + begin * p.q_rope_head_stride,
+          .rope_stride = p.q_rope_head_stride,
+          .to = at(p.q_out, i * p.q_out_token_stride + begin * p.q_out_head_stride, p.out_bytes()),
+          .to_stride = p.q_out_head_stride};
+}
+
+/// The cache row of token i; none where its slot is padding or another rank's.
+ConcatRows cache_row(const MlaCacheWriteConcatQProblem& p, std::int64_t i) {
+  const std::int64_t slot = p.slots[i];
+  if (slot <= p.null_index || slot % p.dcp_world_size != p.dcp_rank) return {.count = 0};
+  return {.nope = p.k_nope + i * p.k_nope_stride,
+          .rope = p.k_rope + i * p.k_rope_stride,
+          .to = at(p.kv_buffer, slot / p.dcp_world_size * p.kv_stride, p.out_bytes())};
 }
 
 }  // namespace
 
 void mla_cache_write_concat_q(const MlaCacheWriteConcatQProblem& p, const Target& target) {
-  const auto write = HWY_DYNAMIC_DISPATCH(write_row);
+  const auto write = HWY_DYNAMIC_DISPATCH(write_rows);
   const std::int64_t width = std::int64_t{p.nope} + p.rope;
   if (p.B == 0 || width == 0) return;
-  const std::int64_t num_rows = p.B * (std::int64_t{p.H} + 1);
-  const bool stream = num_rows >= (kStreamElements + width - 1) / width;
-  const auto at = [&p](void* base, std::int64_t element) {
-    return static_cast<std::byte*>(base) + element * static_cast<std::int64_t>(p.out_bytes());
-  };
-  const auto write_cache_row = [&](std::int64_t i) {
-    const std::int64_t row = row_of(p, p.slots[i]);
-    if (row >= 0)
-      write(p.k_nope + i * p.k_nope_stride, p.k_rope + i * p.k_rope_stride,
-            at(p.kv_buffer, row * p.kv_stride), p.nope, p.rope, p.fp8, stream);
-  };
-  const auto write_query_row = [&](std::int64_t i, std::int64_t h) {
-    write(p.q_nope + i * p.q_nope_token_stride + h * p.q_nope_head_stride,
-          p.q_rope + i * p.q_rope_token_stride + h * p.q_rope_head_stride,
-          at(p.q_out, i * p.q_out_token_stride + h * p.q_out_head_stride), p.nope, p.rope, p.fp8,
-          stream);
-  };
+  const std::int64_t token_elements = (std::int64_t{p.H} + 1) * width;
+  const bool stream = p.B >= (kStreamElements + token_elements - 1) / token_elements;
 
-  // The rows of a token: its heads, then its cache row.
-  const std::int64_t task_rows = std::max<std::int64_t>(1, kTaskElements / width);
-  const std::int64_t num_tasks = (num_rows + task_rows - 1) / task_rows;
-  const int threads = useful_threads(
-      target.threads, kElementTime * static_cast<double>(num_rows) * static_cast<double>(width));
+  // A task is some heads of one token, or several tokens with all their heads.
+  const std::int64_t task_heads = std::max<std::int64_t>(1, kTaskElements / width);
+  const std::int64_t token_tasks = std::max<std::int64_t>(1, (p.H + task_heads - 1) / task_heads);
+  const std::int64_t task_tokens = std::max<std::int64_t>(1, kTaskElements / token_elements);
+  const std::int64_t num_tasks = (p.B + task_tokens - 1) / task_tokens * token_tasks;
+  const int threads = useful_threads(target.threads, kElementTime * static_cast<double>(p.B) *
+                                                         static_cast<double>(token_elements));
   parallel_for(num_tasks, threads, [&](std::int64_t task, int /*thread*/) {
-    const std::int64_t end = std::min((task + 1) * task_rows, num_rows);
-    for (std::int64_t r = task * task_rows; r < end; ++r) {
-      const std::int64_t i = r / (p.H + 1);
-      const std::int64_t h = r % (p.H + 1);
-      if (h < p.H)
-        write_query_row(i, h);
-      else
-        write_cache_row(i);
+    const std::int64_t first = task / token_tasks * task_tokens;
+    const std::int64_t begin = task % token_tasks * task_heads;
+    const std::int64_t end = std::min<std::int64_t>(begin + task_heads, p.H);
+    for (std::int64_t i = first; i < std::min(first + task_tokens, p.B); ++i) {
+      write(query_rows(p, i, begin, end), p.nope, p.rope, p.fp8, stream);
+      if (begin == 0) write(cache_row(p, i), p.nope, p.rope, p.fp8, stream);
     }
     if (stream) hwy::FlushStream();
   });

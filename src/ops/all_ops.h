@@ -26,6 +26,7 @@ extern const OpEntry kda_output_norm_entry;
 extern const OpEntry kda_verify_entry;
 extern const OpEntry situ_and_mul_entry;
 extern const OpEntry mla_cache_write_concat_q_entry;
+extern const OpEntry mla_block_table_entry;
 extern const OpEntry mla_output_gate_entry;
 extern const OpEntry attn_res_mix_entry;
 extern const OpEntry tiny_gemm_entry;

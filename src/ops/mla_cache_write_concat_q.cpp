@@ -18,11 +18,11 @@ using Problem = MlaCacheWriteConcatQProblem;
 constexpr Kernel<Problem> kKernels[] = {
 #if K3_WITH_CUDA
     {.backend = Backend::kCuda,
-     .variant = "vec8",
-     .conditions = "nope and rope multiples of 8, rows aligned to 16 bytes, of fp8 to 8",
-     .refusal = cuda::mla_cache_write_concat_q_vec8_refusal,
+     .variant = "vector",
+     .conditions = "nope and rope multiples of 8 (fp8: of 16), rows aligned to 16 bytes",
+     .refusal = cuda::mla_cache_write_concat_q_vector_refusal,
      .workspace_size = needs_no_workspace<Problem>,
-     .run = cuda::mla_cache_write_concat_q_vec8,
+     .run = cuda::mla_cache_write_concat_q_vector,
      .verified_on = ""},
     {.backend = Backend::kCuda,
      .variant = "scalar",

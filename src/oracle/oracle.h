@@ -12,6 +12,7 @@
 #include "k3/ops/kda_recompute_wu.h"
 #include "k3/ops/kda_replay_commit.h"
 #include "k3/ops/kda_verify.h"
+#include "k3/ops/mla_block_table.h"
 #include "k3/ops/mla_cache_write_concat_q.h"
 #include "k3/ops/mla_output_gate.h"
 #include "k3/ops/moe_align.h"
@@ -42,6 +43,7 @@ void kda_output_norm(const KdaOutputNormArgs& args);
 void kda_verify(const KdaVerifyArgs& args);
 void situ_and_mul(const SituAndMulArgs& args);
 void mla_cache_write_concat_q(const MlaCacheWriteConcatQArgs& args);
+void mla_block_table(const MlaBlockTableArgs& args);
 void mla_output_gate(const MlaOutputGateArgs& args);
 void attn_res_mix(const AttnResMixArgs& args);
 void tiny_gemm(const TinyGemmArgs& args);

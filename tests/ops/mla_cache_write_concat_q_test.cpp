@@ -141,7 +141,7 @@ TEST_P(MlaCacheWrite, OffsetsPastTwoToThe31Elements) {
   }
 }
 
-std::vector<std::string> cuda_variants() { return {"vec8", "scalar"}; }
+std::vector<std::string> cuda_variants() { return {"vector", "scalar"}; }
 
 Bundle run_cuda(const Bundle& bundle, const std::string& variant) {
   Bundle result = bundle.clone();
@@ -201,20 +201,20 @@ TEST_P(MlaCacheWriteOnDevice, BadSlotsAreReportedByTheDebugChecks) {
   }
 }
 
-/// Every row that is not 16-byte aligned (of codes, 8-byte) sends the call to the slower variant.
+/// A row that is not 16-byte aligned sends the call to the slower variant.
 TEST_P(MlaCacheWriteOnDevice, VectorsRefuseMisalignedRows) {
   const Bundle aligned = mla_cache({.cache = GetParam()});
-  EXPECT_NO_THROW(run_cuda(aligned, "vec8"));
+  EXPECT_NO_THROW(run_cuda(aligned, "vector"));
   for (const char* name : {"kv_buffer", "k_nope", "k_rope", "q_nope", "q_rope", "q_out"}) {
     Bundle off = aligned.clone();
     Tensor& t = off.tensors.at(name);
     std::vector<std::int64_t> strides = t.strides();
     t = restrided(t, strides, 4);
-    EXPECT_THROW(run_cuda(off, "vec8"), UnsupportedError) << name;
+    EXPECT_THROW(run_cuda(off, "vector"), UnsupportedError) << name;
     EXPECT_NO_THROW(run_cuda(off, "")) << name;
   }
-  EXPECT_THROW(run_cuda(mla_cache({.nope = 508, .cache = GetParam()}), "vec8"), UnsupportedError);
-  EXPECT_THROW(run_cuda(mla_cache({.rope = 60, .cache = GetParam()}), "vec8"), UnsupportedError);
+  EXPECT_THROW(run_cuda(mla_cache({.nope = 508, .cache = GetParam()}), "vector"), UnsupportedError);
+  EXPECT_THROW(run_cuda(mla_cache({.rope = 60, .cache = GetParam()}), "vector"), UnsupportedError);
 }
 
 }  // namespace

@@ -26,8 +26,8 @@ namespace k3 {
 /// and all of q_out. Live slots should differ: of two tokens with one slot either may win. A slot
 /// past the pool is a ContractError in host memory and counts as padding in device memory.
 ///
-/// Nothing needs more alignment than its element; on CUDA widths of multiples of 8 in 16-byte
-/// aligned rows run on the vector path, others on a slower one.
+/// Nothing needs more alignment than its element; on CUDA widths of multiples of 8 (fp8: of 16) in
+/// 16-byte aligned rows run on the vector path, others on a slower one.
 struct MlaCacheWriteConcatQArgs {
   /// [P, D] or [P, 1, D], D >= nope + rope: bf16, or e4m3 as f8_e4m3 or u8 codes. In place, rows of
   /// any stride, last stride 1. Other rows and columns stay.

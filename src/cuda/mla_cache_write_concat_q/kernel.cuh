@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <type_traits>
 
 #include "core/bf16.h"
 #include "cuda/common/divider.h"
@@ -51,7 +52,7 @@ struct MlaCacheWriteParams {
   Divider by_token_rows;  ///< heads + 1
 };
 
-/// What a thread loads, and what it stores of that.
+/// What a thread stores, and what it loads for that.
 template <int kVec, bool kFp8>
 struct MlaCacheWriteVector;
 template <>
@@ -60,9 +61,12 @@ struct MlaCacheWriteVector<8, false> {
   using Out = uint4;
 };
 template <>
-struct MlaCacheWriteVector<8, true> {
-  using In = uint4;
-  using Out = uint2;
+struct MlaCacheWriteVector<16, true> {
+  struct In {
+    uint4 low;
+    uint4 high;
+  };
+  using Out = uint4;
 };
 template <>
 struct MlaCacheWriteVector<1, false> {
@@ -79,12 +83,22 @@ __device__ inline std::uint32_t e4m3_of_pairs(std::uint32_t first, std::uint32_t
   return e4m3_quad(low_half(first), high_half(first), low_half(second), high_half(second));
 }
 
-__device__ inline void round_to_e4m3(uint4 x, uint2& codes) {
-  codes = {e4m3_of_pairs(x.x, x.y), e4m3_of_pairs(x.z, x.w)};
+/// Loaded elements as the cache holds them.
+template <bool kFp8>
+__device__ uint4 to_cache(uint4 x) {
+  return x;
 }
-
-__device__ inline void round_to_e4m3(std::uint16_t x, std::uint8_t& code) {
-  code = static_cast<std::uint8_t>(e4m3_pair(low_half(x), 0.0F));
+template <bool kFp8>
+__device__ uint4 to_cache(MlaCacheWriteVector<16, true>::In x) {
+  return {e4m3_of_pairs(x.low.x, x.low.y), e4m3_of_pairs(x.low.z, x.low.w),
+          e4m3_of_pairs(x.high.x, x.high.y), e4m3_of_pairs(x.high.z, x.high.w)};
+}
+template <bool kFp8>
+__device__ auto to_cache(std::uint16_t x) {
+  if constexpr (kFp8)
+    return static_cast<std::uint8_t>(e4m3_pair(low_half(x), 0.0F));
+  else
+    return x;
 }
 
 /// The cache row that this rank writes for a token, or -1: padding, another rank's, or past the
@@ -105,7 +119,6 @@ __global__ __launch_bounds__(kMlaCacheWriteThreads) void mla_cache_write_concat_
     const __grid_constant__ MlaCacheWriteParams p) {
   using In = typename MlaCacheWriteVector<kVec, kFp8>::In;
   using Out = typename MlaCacheWriteVector<kVec, kFp8>::Out;
-  constexpr std::int64_t kOutBytes = sizeof(Out) / kVec;  // of an element
   pdl_launch_dependents();
   const std::uint32_t index = blockIdx.x * kMlaCacheWriteThreads + threadIdx.x;
   if (index >= p.num_vectors) return;
@@ -113,31 +126,30 @@ __global__ __launch_bounds__(kMlaCacheWriteThreads) void mla_cache_write_concat_
   const std::uint32_t vector = index - row * p.row_vectors;
   const std::uint32_t token = p.by_token_rows.quotient(row);
   const std::uint32_t head = row - token * (p.heads + 1);
+  const bool is_key = head == p.heads;
   const bool is_rope = vector >= p.nope_vectors;
-  const std::int64_t column = std::int64_t{kVec} * (is_rope ? vector - p.nope_vectors : vector);
-
-  const bf16* from = nullptr;
-  std::int64_t to = std::int64_t{kVec} * vector;
-  pdl_wait();
-  auto* base = static_cast<char*>(p.q_out);
-  if (head < p.heads) {
+  const bf16* from;
+  if (is_key)
+    from = is_rope ? p.k_rope + token * p.k_rope_stride : p.k_nope + token * p.k_nope_stride;
+  else
     from = is_rope ? p.q_rope + token * p.q_rope_token_stride + head * p.q_rope_head_stride
                    : p.q_nope + token * p.q_nope_token_stride + head * p.q_nope_head_stride;
-    to += token * p.q_out_token_stride + head * p.q_out_head_stride;
-  } else {
+  from += std::int64_t{kVec} * (is_rope ? vector - p.nope_vectors : vector);
+
+  pdl_wait();
+  // Before the slot is known: a key waits for the longer of the two loads, not for their sum.
+  const In x = *reinterpret_cast<const In*>(from);
+  std::int64_t to = token * p.q_out_token_stride + head * p.q_out_head_stride;
+  void* base = p.q_out;
+  if (is_key) {
     const std::int64_t cache = cache_row(p, token);
     if (cache < 0) return;
-    from = is_rope ? p.k_rope + token * p.k_rope_stride : p.k_nope + token * p.k_nope_stride;
-    to += cache * p.kv_stride;
-    base = static_cast<char*>(p.kv_buffer);
+    to = cache * p.kv_stride;
+    base = p.kv_buffer;
   }
-  const In x = *reinterpret_cast<const In*>(from + column);
-  Out out;
-  if constexpr (kFp8)
-    round_to_e4m3(x, out);
-  else
-    out = x;
-  __stcs(reinterpret_cast<Out*>(base + to * kOutBytes), out);
+  to += std::int64_t{kVec} * vector;
+  using Element = std::conditional_t<kFp8, std::uint8_t, std::uint16_t>;
+  __stcs(reinterpret_cast<Out*>(static_cast<Element*>(base) + to), to_cache<kFp8>(x));
 }
 
 }  // namespace k3::cuda

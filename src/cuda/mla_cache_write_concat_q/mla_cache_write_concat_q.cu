@@ -70,12 +70,11 @@ void run(const Problem& problem, const Target& target) {
 
 }  // namespace
 
-const char* mla_cache_write_concat_q_vec8_refusal(const Problem& p, const Target&) {
-  if (p.nope % 8 != 0) return "nope is not a multiple of 8";
-  if (p.rope % 8 != 0) return "rope is not a multiple of 8";
+const char* mla_cache_write_concat_q_vector_refusal(const Problem& p, const Target&) {
   const DType in = DType::kBF16;
   const DType out = p.fp8 ? DType::kU8 : DType::kBF16;
-  const std::size_t out_bytes = 8 * size_of(out);
+  if (p.nope * p.out_bytes() % 16 != 0) return "nope is not a multiple of 8 (fp8: 16)";
+  if (p.rope * p.out_bytes() % 16 != 0) return "rope is not a multiple of 8 (fp8: 16)";
   if (!rows_aligned(p.k_nope, in, 16, p.k_nope_stride))
     return "rows of k_nope not aligned to 16 bytes";
   if (!rows_aligned(p.k_rope, in, 16, p.k_rope_stride))
@@ -84,15 +83,15 @@ const char* mla_cache_write_concat_q_vec8_refusal(const Problem& p, const Target
     return "rows of q_nope not aligned to 16 bytes";
   if (!rows_aligned(p.q_rope, in, 16, p.q_rope_token_stride, p.q_rope_head_stride))
     return "rows of q_rope not aligned to 16 bytes";
-  if (!rows_aligned(p.kv_buffer, out, out_bytes, p.kv_stride))
-    return "rows of kv_buffer not aligned to 8 elements";
-  if (!rows_aligned(p.q_out, out, out_bytes, p.q_out_token_stride, p.q_out_head_stride))
-    return "rows of q_out not aligned to 8 elements";
+  if (!rows_aligned(p.kv_buffer, out, 16, p.kv_stride))
+    return "rows of kv_buffer not aligned to 16 bytes";
+  if (!rows_aligned(p.q_out, out, 16, p.q_out_token_stride, p.q_out_head_stride))
+    return "rows of q_out not aligned to 16 bytes";
   return nullptr;
 }
 
-void mla_cache_write_concat_q_vec8(const Problem& problem, const Target& target) {
-  return problem.fp8 ? run<8, true>(problem, target) : run<8, false>(problem, target);
+void mla_cache_write_concat_q_vector(const Problem& problem, const Target& target) {
+  return problem.fp8 ? run<16, true>(problem, target) : run<8, false>(problem, target);
 }
 
 void mla_cache_write_concat_q_scalar(const Problem& problem, const Target& target) {

@@ -8,11 +8,11 @@
 /// and returns after the launch. @throws CudaError
 namespace k3::cuda {
 
-/// 16-byte loads of 8 elements.
-void mla_cache_write_concat_q_vec8(const MlaCacheWriteConcatQProblem& problem,
-                                   const Target& target);
-const char* mla_cache_write_concat_q_vec8_refusal(const MlaCacheWriteConcatQProblem& problem,
-                                                  const Target& target);
+/// 16-byte accesses: 8 elements a thread, of fp8 16.
+void mla_cache_write_concat_q_vector(const MlaCacheWriteConcatQProblem& problem,
+                                     const Target& target);
+const char* mla_cache_write_concat_q_vector_refusal(const MlaCacheWriteConcatQProblem& problem,
+                                                    const Target& target);
 
 /// One element at a time: any widths, strides and bases.
 void mla_cache_write_concat_q_scalar(const MlaCacheWriteConcatQProblem& problem,
