@@ -46,9 +46,7 @@ inline fp8_e4m3 to_e4m3(float x) {
 /// The exponent byte of the smallest power of two that is at least x, for finite x > 0: the
 /// exponent field of x, and one more where x has mantissa bits (of a subnormal x: 2^-126).
 inline std::uint8_t ue8m0_ceil(float x) {
-  const auto u = std::bit_cast<std::uint32_t>(x);
-  const std::uint32_t exponent = (u >> 23 & 0xFFU) + ((u & 0x7FFFFFU) != 0 ? 1U : 0U);
-  return static_cast<std::uint8_t>(exponent);
+  return static_cast<std::uint8_t>((std::bit_cast<std::uint32_t>(x) + 0x7FFFFFU) >> 23);
 }
 
 /// 2^(byte - 127), for 1 <= byte <= 254.

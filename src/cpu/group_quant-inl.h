@@ -76,6 +76,18 @@ HWY_INLINE Magnitudes load_magnitudes(const float* from) {
   return {hn::Abs(even), hn::Abs(odd), hn::ShiftRight<15>(signs)};
 }
 
+/// Of non-negative lanes. In 8 unsigned lanes some targets have an instruction for it.
+template <class D>
+HWY_INLINE std::uint16_t largest_of_lanes(D /*d*/, hn::Vec<D> lanes) {
+  if constexpr (sizeof(lanes) > 16) {
+    const hn::Half<D> half;
+    return largest_of_lanes(half, hn::Max(hn::LowerHalf(half, lanes), hn::UpperHalf(half, lanes)));
+  } else {
+    const hn::RebindToUnsigned<D> du16;
+    return hn::GetLane(hn::MaxOfLanes(du16, hn::BitCast(du16, lanes)));
+  }
+}
+
 /// The largest magnitude by bit patterns: a NaN is the largest of all.
 HWY_INLINE float largest_pattern(const bf16* x, std::size_t count) {
   const GroupTag16 di16;
@@ -85,8 +97,7 @@ HWY_INLINE float largest_pattern(const bf16* x, std::size_t count) {
     const auto bits = hn::LoadU(di16, reinterpret_cast<const std::int16_t*>(x + i));
     largest = hn::Max(largest, hn::And(bits, magnitude));
   }
-  const auto bits = hn::GetLane(hn::MaxOfLanes(di16, largest));
-  return to_float(bf16{static_cast<std::uint16_t>(bits)});
+  return to_float(bf16{largest_of_lanes(di16, largest)});
 }
 
 HWY_INLINE float largest_pattern(const float* x, std::size_t count) {

@@ -38,8 +38,7 @@ void quantise_groups_of(const PerTokenGroupQuantProblem& p, std::int64_t row, st
     for (std::size_t i = 0; i < count; ++i) scales[i] = group_scale(kFormat, amax[i].amax);
     for (std::size_t i = 0; i < count; ++i)
       quantise_codes<kFormat>(x + i * size, size, scales[i], amax[i].finite, codes + i * size);
-    for (std::size_t i = 0; i < count; ++i)
-      store_scale(p.scales, row, first + static_cast<std::int64_t>(i), scales[i]);
+    store_scales(p.scales, row, first, static_cast<std::int64_t>(count), scales);
   }
 }
 

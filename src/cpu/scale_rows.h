@@ -23,4 +23,18 @@ inline void store_scale(const ScaleRows& to, std::int64_t row, std::int64_t g,
     for (std::int64_t i = g % 4 + 1; i < 4; ++i) bytes[i] = 0;
 }
 
+/// The same of groups [first, first + count).
+inline void store_scales(const ScaleRows& to, std::int64_t row, std::int64_t first,
+                         std::int64_t count, const GroupScale* scales) {
+  const bool last = first + count == to.num_groups;
+  if (to.packed && to.group_stride == 1) {  // the bytes of a row, one behind the other
+    auto* const bytes = static_cast<std::uint8_t*>(to.data) + 4 * row * to.row_stride + first;
+    for (std::int64_t i = 0; i < count; ++i) bytes[i] = scales[i].byte;
+    if (last)
+      for (std::int64_t i = count; (first + i) % 4 != 0; ++i) bytes[i] = 0;
+    return;
+  }
+  for (std::int64_t i = 0; i < count; ++i) store_scale(to, row, first + i, scales[i]);
+}
+
 }  // namespace k3::cpu

@@ -82,7 +82,7 @@ HWY_EXPORT(quantise_situ_row);
 /// Outputs per task, about 15 us of work, and experts that a task may pass over for each row of it.
 constexpr std::int64_t kTaskOutputs = 8192;
 constexpr std::int64_t kExpertsPerRow = 512;
-constexpr double kOutputTime = 2.2e-3;  ///< microseconds of one thread, roughly
+constexpr double kOutputTime = 1.5e-3;  ///< microseconds of one thread, roughly
 
 }  // namespace
 

@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-#include "core/bf16.h"
+#include "contract/situ_mul_quant.h"
 #include "cuda/common/group_quant.cuh"
 #include "cuda/common/packed_bf16.cuh"
 #include "cuda/common/pdl.cuh"
