@@ -10,54 +10,50 @@
 #include "cuda/common/launch.h"
 #include "cuda/common/pdl.cuh"
 #include "cuda/common/prefetch.cuh"
-#include "cuda/device.h"
 
 /// attn_res_mix for few tokens: a cluster of up to eight CTAs has a token, a thread eight columns
 /// of it, all rows in registers. Every read of a token is on its way at once, spread over as many
 /// SMs, and nothing is read twice.
 ///
-///   1. Sums of squares and dots of the thread's columns, added over the warp; each warp sends its
-///      own to every CTA of the cluster. No barrier within the CTA: its own warps send, too.
-///   2. Each warp adds up what has come, in the order of the warps of the cluster, and has the
-///      weights. Mixture; the warps send its squares in the same way.
+///   1. Sums of squares and dots of the thread's columns, added over the warp and the CTA, which
+///      sends them to every CTA of the cluster, 16 bytes a message.
+///   2. Each warp adds up what has come, in the order of the CTAs, and has the weights. Mixture;
+///      its squares go round in the same way.
 ///   3. Output norm.
 ///
 /// Barriers:
 ///   cluster arrive/wait  every CTA has started and has armed its barriers
-///   sums_arrived         the sums of step 1 of all warps of the cluster stand in `sums`
-///   squares_arrived      the squares of step 2 in `squares`
-/// Each of the two guards the other's memory from the next token's: a warp sends its sums of a
-/// token when it has all squares of the last, so all warps have read that one's sums.
+///   __syncthreads        `own_sums`, later `own_squares`, of all warps are written
+///   sums_arrived         the sums of all CTAs of the cluster stand in `sums`
+///   squares_arrived      their squares in `squares`
+/// Each of the last two guards the memory of the other's step from the next token's: a CTA sends
+/// its sums of a token when it has all squares of the last, so all have read that one's sums.
 namespace k3::cuda {
 namespace {
 
-constexpr int kThreads = 128;
-constexpr int kWarps = kThreads / 32;
-constexpr int kColumns = 8 * kThreads;  ///< of a CTA
 constexpr int kMaxCluster = 8;
-constexpr int kMaxSources = kMaxCluster * kWarps;
+constexpr int kMaxColumns = 8192;
 
 template <int kRows>
+struct ClusterSums {
+  static constexpr int kCount = 2 * kRows;  ///< squares, dots
+  static constexpr int kMessages = (kCount + 3) / 4;
+  float4 values[kMessages];
+};
+
+template <int kRows, int kThreads>
 struct ClusterShared {
-  /// [2 rows: squares, dots][warp of the cluster]; the odd pitch in units of 16 bytes keeps lanes
-  /// that read a row each out of each other's banks.
-  alignas(16) float sums[2 * kRows][kMaxSources + 4];
-  alignas(16) float squares[kMaxSources];
+  static constexpr int kWarps = kThreads / 32;
+  ClusterSums<kRows> sums[kMaxCluster];
+  ClusterSums<kRows> own_sums[kWarps];
+  float squares[kMaxCluster];
+  float own_squares[kWarps];
   ByteBarrier sums_arrived;
   ByteBarrier squares_arrived;
 };
 
-/// Four chains, one a warp of each CTA, joined at the end.
-__device__ float sum_of_sources(const float* from, int cluster_size) {
-  float4 sum = *reinterpret_cast<const float4*>(from);
-  for (int i = 1; i < cluster_size; ++i) {
-    const float4 x = reinterpret_cast<const float4*>(from)[i];
-    sum.x += x.x;
-    sum.y += x.y;
-    sum.z += x.z;
-    sum.w += x.w;
-  }
-  return (sum.x + sum.y) + (sum.z + sum.w);
+__device__ inline float4 operator+(float4 a, float4 b) {
+  return {a.x + b.x, a.y + b.y, a.z + b.z, a.w + b.w};
 }
 
 template <int kRows>
@@ -70,33 +66,38 @@ __device__ void load_rows(const AttnResMixProblem& p, std::int64_t t, int column
 }
 
 /// grid (cluster size, tokens at once), clusters along x.
-template <int kRows, int kMin>
+template <int kRows, int kThreads, int kMin>
 __global__ __launch_bounds__(kThreads, kMin) void attn_res_mix_cluster_kernel(
     const __grid_constant__ AttnResMixProblem p) {
-  __shared__ ClusterShared<kRows> shared;
-  constexpr int kSums = 2 * kRows;
+  using Sums = ClusterSums<kRows>;
+  constexpr int kWarps = kThreads / 32;
+  constexpr int kColumns = 8 * kThreads;
+  __shared__ ClusterShared<kRows, kThreads> shared;
   const int rank = static_cast<int>(blockIdx.x);
   const int cluster_size = static_cast<int>(gridDim.x);
-  const int lane = static_cast<int>(threadIdx.x % 32);
-  const int source = rank * kWarps + static_cast<int>(threadIdx.x / 32);
-  const int column = rank * kColumns + 8 * static_cast<int>(threadIdx.x);
+  const int thread = static_cast<int>(threadIdx.x);
+  const int lane = thread % 32;
+  const int warp = thread / 32;
+  const int column = rank * kColumns + 8 * thread;
   const bool exists = column < p.H;
-  const auto source_bytes =
-      static_cast<std::uint32_t>(cluster_size * kWarps) * std::uint32_t{sizeof(float)};
-  const int sum_index = warp::scattered_index<kSums>(lane);
+  const auto sums_bytes = static_cast<std::uint32_t>(cluster_size) * std::uint32_t{sizeof(Sums)};
+  const auto squares_bytes = static_cast<std::uint32_t>(cluster_size) * std::uint32_t{4};
+  const int sum_index = warp::scattered_index<Sums::kCount>(lane);
+  const int receiver = thread / Sums::kMessages;
+  const int message = thread % Sums::kMessages;
 
-  if (threadIdx.x == 0) {
-    arm(&shared.sums_arrived, kSums * source_bytes);
-    arm(&shared.squares_arrived, source_bytes);
+  if (lane == 0) shared.own_sums[warp].values[Sums::kMessages - 1] = float4{0, 0, 0, 0};
+  if (thread == 0) {
+    arm(&shared.sums_arrived, sums_bytes);
+    arm(&shared.squares_arrived, squares_bytes);
   }
   cluster_arrive_relaxed();
   pdl_launch_dependents();
   std::int64_t t = blockIdx.y;
-  if (threadIdx.x < kRows) {
-    const int part = min(kColumns, p.H - rank * kColumns);
-    prefetch_l2(row_of<kRows>(p, t, static_cast<int>(threadIdx.x)) + rank * kColumns,
-                static_cast<std::uint32_t>(part) * 2);
-  }
+  const int columns = min(kColumns, p.H - rank * kColumns);
+  if (thread < kRows && columns > 0)
+    prefetch_l2(row_of<kRows>(p, t, thread) + rank * kColumns,
+                static_cast<std::uint32_t>(columns) * 2);
   float c[8] = {};
   uint4 out_norm_weight = {};
   if (exists) {
@@ -109,25 +110,41 @@ __global__ __launch_bounds__(kThreads, kMin) void attn_res_mix_cluster_kernel(
   load_rows<kRows>(p, t, column, exists, x);
   cluster_wait();
   for (unsigned parity = 0;; parity ^= 1) {
-    float sums[kSums] = {};
+    float sums[Sums::kCount] = {};
 #pragma unroll
-    for (int j = 0; j < kRows; ++j) add_scores(x[j], c, sums[j], sums[kRows + j]);
-    const float sum = warp::scatter_sums<kSums>(sums, lane);
-    if (sum_index >= 0)
-      for (int r = 0; r < cluster_size; ++r)
-        send(&shared.sums[sum_index][source], &shared.sums_arrived, r, sum);
+    for (int j = 0; j < kRows; ++j) {
+      add_scores(x[j], c, sums[j], sums[kRows + j]);
+      keep_narrow(x[j]);
+    }
+    const float sum = warp::scatter_sums<Sums::kCount>(sums, lane);
+    if (sum_index >= 0) reinterpret_cast<float*>(shared.own_sums[warp].values)[sum_index] = sum;
+    __syncthreads();
+    if (receiver < cluster_size) {
+      float4 values = shared.own_sums[0].values[message];
+#pragma unroll
+      for (int w = 1; w < kWarps; ++w) values = values + shared.own_sums[w].values[message];
+      send(&shared.sums[rank].values[message], &shared.sums_arrived, receiver, values);
+    }
 
-#pragma unroll
-    for (uint4& row : x) keep_narrow(row);
     wait(&shared.sums_arrived, parity);
-    const float total = lane < kSums ? sum_of_sources(shared.sums[lane], cluster_size) : 0.0F;
+    float total = 0.0F;
+    if (lane < Sums::kCount)
+      for (int r = 0; r < cluster_size; ++r)
+        total += reinterpret_cast<const float*>(shared.sums[r].values)[lane];
     float weights[kRows];
-    softmax_of_totals<kRows>(total, p.H, p.eps, weights);
+    softmax_of_totals<kRows>(total, 0, p.H, p.eps, weights);
     float mixed[8] = {};
 #pragma unroll
     for (int j = 0; j < kRows; ++j) add_weighted(x[j], weights[j], mixed);
     const float squares = warp::sum(add_squares(mixed, 0.0F));
-    if (lane < cluster_size) send(&shared.squares[source], &shared.squares_arrived, lane, squares);
+    if (lane == 0) shared.own_squares[warp] = squares;
+    __syncthreads();
+    if (thread < cluster_size) {
+      float value = shared.own_squares[0];
+#pragma unroll
+      for (int w = 1; w < kWarps; ++w) value += shared.own_squares[w];
+      send(&shared.squares[rank], &shared.squares_arrived, thread, value);
+    }
     if (p.write_prefix && exists)
       *reinterpret_cast<uint4*>(written_row(p, t) + column) = x[kRows - 1];
 
@@ -135,67 +152,64 @@ __global__ __launch_bounds__(kThreads, kMin) void attn_res_mix_cluster_kernel(
     const bool last = next >= p.T;
     if (!last) {
       load_rows<kRows>(p, next, column, exists, x);
-      if (threadIdx.x == 0) mbarrier_expect(&shared.sums_arrived, kSums * source_bytes);
+      if (thread == 0) mbarrier_expect(&shared.sums_arrived, sums_bytes);
     }
     wait(&shared.squares_arrived, parity);
-    const float scale = inverse_rms(sum_of_sources(shared.squares, cluster_size), p.H, p.eps);
+    float all_squares = 0.0F;
+    for (int r = 0; r < cluster_size; ++r) all_squares += shared.squares[r];
+    const float scale = inverse_rms(all_squares, p.H, p.eps);
     if (exists)
       __stcs(reinterpret_cast<uint4*>(p.out + t * p.out_stride + column),
              normed(mixed, scale, out_norm_weight));
     if (last) return;
-    if (threadIdx.x == 0) mbarrier_expect(&shared.squares_arrived, source_bytes);
+    if (thread == 0) mbarrier_expect(&shared.squares_arrived, squares_bytes);
     t = next;
   }
 }
 
-template <int kRows, bool kResident, int kMin>
+template <int kRows, int kThreads, int kMin>
 cudaError_t launch_for(const AttnResMixProblem& p, const Target& target) {
-  std::int64_t kMaxTokensAtOnce = 65535;
-  if (kResident) {
-    int ctas = 0;
-    cudaOccupancyMaxActiveBlocksPerMultiprocessor(&ctas, attn_res_mix_cluster_kernel<kRows, kMin>,
-                                                  kThreads, 0);
-    kMaxTokensAtOnce = ctas * properties(target.device.index).num_sms / ((p.H - 1) / kColumns + 1);
-  }
+  constexpr std::int64_t kMaxTokensAtOnce = 65535;
   LaunchConfig config;
-  config.cluster_size = static_cast<unsigned>((p.H - 1) / kColumns + 1);
+  // Two CTAs at least: one alone makes no cluster, and cannot send to itself.
+  config.cluster_size = std::max(2U, static_cast<unsigned>((p.H - 1) / (8 * kThreads) + 1));
   config.grid = dim3(config.cluster_size, static_cast<unsigned>(std::min(p.T, kMaxTokensAtOnce)));
   config.block = dim3(kThreads);
   config.pdl = target.pdl;
   config.stream = static_cast<cudaStream_t>(target.stream);
-  return launch(attn_res_mix_cluster_kernel<kRows, kMin>, config, p);
+  return launch(attn_res_mix_cluster_kernel<kRows, kThreads, kMin>, config, p);
 }
 
 }  // namespace
 
 const char* attn_res_mix_cluster_refusal(const AttnResMixProblem& p, const Target&) {
   if (p.num_bank_rows > 8) return "more than 8 bank rows";
-  if (p.H > kMaxCluster * kColumns) return "more than 8192 columns";
+  if (p.H > kMaxColumns) return "more than 8192 columns";
   return unaligned_row(p);
 }
-
-template <bool kR, int kMin>
+namespace {
+template <int kThreads, int kMin>
 void run(const AttnResMixProblem& p, const Target& target) {
   if (p.T == 0) return;
   static constexpr std::array kLaunches = {
-      launch_for<1, kR, kMin>, launch_for<2, kR, kMin>, launch_for<3, kR, kMin>,
-      launch_for<4, kR, kMin>, launch_for<5, kR, kMin>, launch_for<6, kR, kMin>,
-      launch_for<7, kR, kMin>, launch_for<8, kR, kMin>, launch_for<9, kR, kMin>};
+      launch_for<1, kThreads, kMin>, launch_for<2, kThreads, kMin>, launch_for<3, kThreads, kMin>,
+      launch_for<4, kThreads, kMin>, launch_for<5, kThreads, kMin>, launch_for<6, kThreads, kMin>,
+      launch_for<7, kThreads, kMin>, launch_for<8, kThreads, kMin>, launch_for<9, kThreads, kMin>};
   const DeviceGuard guard(target.device.index);
   K3_CUDA_CHECK(guard.error());
   K3_CUDA_CHECK(kLaunches[p.num_bank_rows](p, target));
 }
-
+}  // namespace
 void attn_res_mix_cluster(const AttnResMixProblem& p, const Target& target) {
-  run<false, 1>(p, target);
+  run<128, 1>(p, target);
 }
 void attn_res_mix_cluster_resident(const AttnResMixProblem& p, const Target& target) {
-  run<true, 1>(p, target);
+  run<256, 2>(p, target);
 }
 void attn_res_mix_cluster_tight(const AttnResMixProblem& p, const Target& target) {
-  run<false, 6>(p, target);
+  run<128, 6>(p, target);
 }
 void attn_res_mix_cluster_tight_resident(const AttnResMixProblem& p, const Target& target) {
-  run<true, 6>(p, target);
+  run<224, 3>(p, target);
 }
 }  // namespace k3::cuda

@@ -89,18 +89,19 @@ __device__ inline float inverse_rms(float squares, int H, float eps) {
   return rsqrtf(squares / static_cast<float>(H) + eps);
 }
 
-/// The scores' exponentials and 1 over their sum. `total` of lane j is the sum of squares of row j,
-/// of lane kRows + j its dot with c; every lane gets all weights. fmaxf drops a NaN, whose
-/// exponential then spoils the sum: all weights are NaN, as they should.
+/// The softmax over the scores of a token. `total` of lane first + j is the sum of squares of row
+/// j, of lane first + kRows + j its dot with c; every lane gets all weights. fmaxf drops a NaN,
+/// whose exponential then spoils the sum: all weights are NaN, as they should.
 template <int kRows>
-__device__ void softmax_of_totals(float total, int H, float eps, float (&weights)[kRows]) {
+__device__ void softmax_of_totals(float total, int first, int H, float eps,
+                                  float (&weights)[kRows]) {
   static_assert(2 * kRows <= 32);
   const float dot = __shfl_down_sync(warp::kAllLanes, total, kRows);
   const float score = dot * inverse_rms(total, H, eps);
   float largest = -__int_as_float(0x7F800000);
 #pragma unroll
   for (int j = 0; j < kRows; ++j) {
-    weights[j] = __shfl_sync(warp::kAllLanes, score, j);
+    weights[j] = __shfl_sync(warp::kAllLanes, score, first + j);
     largest = fmaxf(largest, weights[j]);
   }
   float sum = 0.0F;

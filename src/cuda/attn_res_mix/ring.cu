@@ -10,6 +10,7 @@
 #include "cuda/common/launch.h"
 #include "cuda/common/mbarrier.cuh"
 #include "cuda/common/pdl.cuh"
+#include "cuda/common/prefetch.cuh"
 #include "cuda/device.h"
 
 /// attn_res_mix for many tokens, H = 7168. One CTA an SM takes token after token:
@@ -35,13 +36,19 @@ constexpr int kSlots = 15;
 constexpr std::uint32_t kRowBytes = kHidden * 2;
 constexpr int kConsumerBarrier = 1;
 
+/// Tokens that a CTA takes at once: as many as registers hold rows of, so that few rows a token do
+/// not leave it waiting at barriers.
+template <int kRows>
+inline constexpr int kBatch = kRows >= 6 ? 1 : kRows >= 3 ? 2 : 3;
+
 template <int kRows>
 struct RingShared {
+  static constexpr int kSums = 2 * kRows * kBatch<kRows>;
   uint4 rows[kSlots][kVectors];
-  /// [2 rows: squares, dots][warp]; the last two of a row stay 0. An odd pitch in units of 16
-  /// bytes.
-  alignas(16) float sums[2 * kRows][20];
-  alignas(16) float squares[16];
+  /// [token][squares of rows, dots of rows][warp]; the last two of a row stay 0. The pitch is odd
+  /// in units of 16 bytes.
+  alignas(16) float sums[kSums][20];
+  alignas(16) float squares[kBatch<kRows>][16];  ///< of mixtures
   MBarrier full[kSlots];
   MBarrier empty[kSlots];
 };
@@ -58,10 +65,15 @@ struct RingPlace {
   }
 };
 
+/// Before its predecessors are done the thread asks for the first rows as far as the L2.
 template <int kRows>
 __device__ void produce(const AttnResMixProblem& p, RingShared<kRows>& shared) {
+  std::int64_t t = blockIdx.x;
+  for (int i = 0; i < kSlots && t < p.T; i += kRows, t += gridDim.x)
+    for (int j = 0; j < kRows; ++j) prefetch_l2(row_of<kRows>(p, t, j), kRowBytes);
+  pdl_wait();
   RingPlace at;
-  for (std::int64_t t = blockIdx.x; t < p.T; t += gridDim.x)
+  for (t = blockIdx.x; t < p.T; t += gridDim.x)
     for (int j = 0; j < kRows; ++j, at.advance()) {
       mbarrier_wait(&shared.empty[at.slot], at.round ^ 1);
       mbarrier_expect(&shared.full[at.slot], kRowBytes);
@@ -82,7 +94,8 @@ __device__ float sum_of_warps(const float* from) {
 
 template <int kRows>
 __device__ void consume(const AttnResMixProblem& p, RingShared<kRows>& shared) {
-  constexpr int kSums = 2 * kRows;
+  constexpr int kTokens = kBatch<kRows>;
+  constexpr int kSums = RingShared<kRows>::kSums;
   const auto thread = threadIdx.x;
   const auto lane = thread % 32;
   const auto warp = thread / 32;
@@ -98,20 +111,25 @@ __device__ void consume(const AttnResMixProblem& p, RingShared<kRows>& shared) {
   pdl_wait();
 
   RingPlace at;
-  for (std::int64_t t = blockIdx.x; t < p.T; t += gridDim.x) {
-    uint4 x[kRows][2];
+  for (std::int64_t first = blockIdx.x; first < p.T; first += std::int64_t{kTokens} * gridDim.x) {
+    const auto token = [&](int b) { return first + std::int64_t{b} * gridDim.x; };
+    uint4 x[kTokens][kRows][2] = {};
     float sums[kSums] = {};
 #pragma unroll
-    for (int j = 0; j < kRows; ++j, at.advance()) {
-      mbarrier_wait(&shared.full[at.slot], at.round);
+    for (int b = 0; b < kTokens; ++b) {
+      if (token(b) >= p.T) continue;
 #pragma unroll
-      for (int v = 0; v < 2; ++v) x[j][v] = shared.rows[at.slot][thread + v * kThreads];
-      __syncwarp();
-      if (lane == 0) mbarrier_arrive(&shared.empty[at.slot]);
+      for (int j = 0; j < kRows; ++j, at.advance()) {
+        mbarrier_wait(&shared.full[at.slot], at.round);
 #pragma unroll
-      for (int v = 0; v < 2; ++v) {
-        add_scores(x[j][v], c[v], sums[j], sums[kRows + j]);
-        keep_narrow(x[j][v]);
+        for (int v = 0; v < 2; ++v) x[b][j][v] = shared.rows[at.slot][thread + v * kThreads];
+        __syncwarp();
+        if (lane == 0) mbarrier_arrive(&shared.empty[at.slot]);
+#pragma unroll
+        for (int v = 0; v < 2; ++v) {
+          add_scores(x[b][j][v], c[v], sums[2 * b * kRows + j], sums[(2 * b + 1) * kRows + j]);
+          keep_narrow(x[b][j][v]);
+        }
       }
     }
     const float sum = warp::scatter_sums<kSums>(sums, lane);
@@ -119,27 +137,35 @@ __device__ void consume(const AttnResMixProblem& p, RingShared<kRows>& shared) {
     named_barrier_sync(kConsumerBarrier, kThreads);
 
     const float total = lane < kSums ? sum_of_warps(shared.sums[lane]) : 0.0F;
-    float weights[kRows];
-    softmax_of_totals<kRows>(total, kHidden, p.eps, weights);
-    float mixed[2][8] = {};
-    float squares = 0.0F;
+    float mixed[kTokens][2][8] = {};
 #pragma unroll
-    for (int v = 0; v < 2; ++v) {
+    for (int b = 0; b < kTokens; ++b) {
+      float weights[kRows];
+      softmax_of_totals<kRows>(total, 2 * b * kRows, kHidden, p.eps, weights);
+      float squares = 0.0F;
 #pragma unroll
-      for (int j = 0; j < kRows; ++j) add_weighted(x[j][v], weights[j], mixed[v]);
-      squares = add_squares(mixed[v], squares);
+      for (int v = 0; v < 2; ++v) {
+#pragma unroll
+        for (int j = 0; j < kRows; ++j) add_weighted(x[b][j][v], weights[j], mixed[b][v]);
+        squares = add_squares(mixed[b][v], squares);
+        if (p.write_prefix && token(b) < p.T)
+          *reinterpret_cast<uint4*>(written_row(p, token(b)) +
+                                    8 * static_cast<int>(thread + v * kThreads)) =
+              x[b][kRows - 1][v];
+      }
+      squares = warp::sum(squares);
+      if (lane == 0) shared.squares[b][warp] = squares;
     }
-    squares = warp::sum(squares);
-    if (lane == 0) shared.squares[warp] = squares;
     named_barrier_sync(kConsumerBarrier, kThreads);
 
-    const float scale = inverse_rms(sum_of_warps(shared.squares), kHidden, p.eps);
 #pragma unroll
-    for (int v = 0; v < 2; ++v) {
-      const int column = 8 * static_cast<int>(thread + v * kThreads);
-      __stcs(reinterpret_cast<uint4*>(p.out + t * p.out_stride + column),
-             normed(mixed[v], scale, out_norm_weight[v]));
-      if (p.write_prefix) *reinterpret_cast<uint4*>(written_row(p, t) + column) = x[kRows - 1][v];
+    for (int b = 0; b < kTokens; ++b) {
+      if (token(b) >= p.T) continue;
+      const float scale = inverse_rms(sum_of_warps(shared.squares[b]), kHidden, p.eps);
+#pragma unroll
+      for (int v = 0; v < 2; ++v)
+        __stcs(reinterpret_cast<uint4*>(p.out + token(b) * p.out_stride) + thread + v * kThreads,
+               normed(mixed[b][v], scale, out_norm_weight[v]));
     }
   }
 }
@@ -157,13 +183,14 @@ __global__ __launch_bounds__(kThreads + 32, 1) void attn_res_mix_ring_kernel(
     }
     mbarrier_publish_inits();
   }
-  if (threadIdx.x < 2 * kRows) shared.sums[threadIdx.x][14] = shared.sums[threadIdx.x][15] = 0.0F;
-  if (threadIdx.x < 16) shared.squares[threadIdx.x] = 0.0F;
+  if (threadIdx.x < RingShared<kRows>::kSums)
+    shared.sums[threadIdx.x][14] = shared.sums[threadIdx.x][15] = 0.0F;
+  if (threadIdx.x < kBatch<kRows>)
+    shared.squares[threadIdx.x][14] = shared.squares[threadIdx.x][15] = 0.0F;
   __syncthreads();  // barriers and zeros stand
   if (threadIdx.x < kThreads) {
     consume<kRows>(p, shared);
   } else if (warp::elect()) {
-    pdl_wait();
     produce<kRows>(p, shared);
   }
 }

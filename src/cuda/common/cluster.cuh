@@ -60,13 +60,22 @@ __device__ inline void arm(ByteBarrier* barrier, std::uint32_t bytes) {
       : "memory");
 }
 
-/// Sends a float to the same place in CTA `rank`, which must have armed its barrier and stays until
-/// it has waited for it.
+/// Sends a value to the same place in CTA `rank`, which must have armed its barrier and stays until
+/// it has waited for it. Each counts on the barrier by itself, so few large ones are better than
+/// many small ones. Illegal in a launch without clusters, one of single CTAs included.
 __device__ inline void send(float* own, ByteBarrier* barrier, int rank, float value) {
   asm volatile("st.async.shared::cluster.mbarrier::complete_tx::bytes.f32 [%0], %1, [%2];" ::"r"(
                    shared_address(own, rank)),
                "f"(value), "r"(shared_address(barrier, rank))
                : "memory");
+}
+/// Aligned to its 16 bytes.
+__device__ inline void send(float4* own, ByteBarrier* barrier, int rank, float4 value) {
+  asm volatile(
+      "st.async.shared::cluster.mbarrier::complete_tx::bytes.v4.f32 [%0], {%1, %2, %3, %4}, "
+      "[%5];" ::"r"(shared_address(own, rank)),
+      "f"(value.x), "f"(value.y), "f"(value.z), "f"(value.w), "r"(shared_address(barrier, rank))
+      : "memory");
 }
 
 /// The same of four floats, aligned to 16 bytes.
