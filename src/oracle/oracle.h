@@ -24,9 +24,9 @@
 #include "k3/ops/situ_and_mul.h"
 #include "k3/ops/situ_mul_quant.h"
 #include "k3/ops/tiny_gemm.h"
+#include "k3/ops/top_p_renorm.h"
 #include "k3/ops/vision_patchify.h"
 #include "k3/ops/vision_rope.h"
-#include "k3/ops/top_p_renorm.h"
 
 /// Double-precision references, straight from the formulas of the public headers: loops only, host
 /// tensors only, no code shared with any backend but the contract check. Linked to the CLI and the
