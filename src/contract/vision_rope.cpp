@@ -28,13 +28,6 @@ auto heads_of(const Contract& contract, const char* argument, const View& t,
       t.data, tokens.stride, t.shape[t.rank - 2] > 1 ? t.strides[t.rank - 2] : 0};
 }
 
-/// The same elements at the same places.
-bool same_memory(const ConstTensorView& a, const ConstTensorView& b) {
-  bool same = a.data == b.data;
-  for (int d = 0; d < a.rank; ++d) same &= a.shape[d] < 2 || a.strides[d] == b.strides[d];
-  return same;
-}
-
 /// Freqs have the leading axes of q, and a pair for each two of its elements.
 void check_freqs(const Contract& contract, const VisionRopeArgs& args) {
   const ConstTensorView& q = args.q;
