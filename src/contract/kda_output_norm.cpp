@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "contract/kda.h"
+#include "contract/rows.h"
 
 namespace k3 {
 namespace {
