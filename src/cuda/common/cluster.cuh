@@ -78,15 +78,6 @@ __device__ inline void send(float4* own, ByteBarrier* barrier, int rank, float4 
       : "memory");
 }
 
-/// The same of four floats, aligned to 16 bytes.
-__device__ inline void send(float4* own, ByteBarrier* barrier, int rank, float4 value) {
-  asm volatile(
-      "st.async.shared::cluster.mbarrier::complete_tx::bytes.v4.f32 [%0], {%1, %2, %3, %4}, "
-      "[%5];" ::"r"(shared_address(own, rank)),
-      "f"(value.x), "f"(value.y), "f"(value.z), "f"(value.w), "r"(shared_address(barrier, rank))
-      : "memory");
-}
-
 /// Returns once all bytes of the phase are here; the first phase has parity 0.
 __device__ inline void wait(ByteBarrier* barrier, unsigned parity = 0) {
   std::uint32_t done = 0;
