@@ -10,7 +10,9 @@
 #include "k3/ops/kda_replay_commit.h"
 #include "k3/ops/kda_verify.h"
 #include "k3/ops/moe_align.h"
+#include "k3/ops/moe_front.h"
 #include "k3/ops/moe_pack_topk.h"
+#include "k3/ops/moe_route_quant.h"
 #include "k3/ops/moe_route_topk.h"
 #include "k3/ops/per_token_group_quant.h"
 #include "k3/ops/situ_and_mul.h"
@@ -30,6 +32,9 @@ void kda_output_norm(const KdaOutputNormArgs& args);
 void kda_verify(const KdaVerifyArgs& args);
 void situ_and_mul(const SituAndMulArgs& args);
 void moe_route_topk(const MoeRouteTopkArgs& args);
+void moe_route_quant(const MoeRouteQuantArgs& args);
+void moe_front(const MoeFrontArgs& args);
+void moe_front_epilogue(const MoeFrontEpilogueArgs& args);
 void moe_pack_topk(const MoePackTopkArgs& args);
 void moe_align(const MoeAlignArgs& args);
 void per_token_group_quant(const PerTokenGroupQuantArgs& args);
