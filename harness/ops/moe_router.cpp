@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
-#include <numeric>
 #include <vector>
 
 namespace k3::harness {
@@ -43,7 +42,7 @@ const RouterEdit kEdits[] = {
     {"few_values", false,
      [](Tensor& s, Tensor& b) {
        edit_scores(s, b, [](std::int64_t t, std::int64_t e, double) {
-         return 0.125 * static_cast<double>((e * 2654435761LL + t * 40503 >> 7) % 8);
+         return 0.125 * static_cast<double>(((e * 2654435761LL + t * 40503) >> 7) % 8);
        });
        b.fill(0.0);
      }},
@@ -137,21 +136,30 @@ const RouterEdit kEdits[] = {
      }},
 };
 
-/// What decides an expert's rank.
-struct Ranked {
-  double x;
-  float bias;
-  float biased;
-
-  Ranked(double x, double bias) : x(x), bias(static_cast<float>(bias)) {
-    biased = static_cast<float>(1.0 / (1.0 + std::exp(-x))) + this->bias;
+/// Of the first k + 1 in the order of their ranks, one too close to the one before it; -1 if none.
+std::int64_t first_too_close(std::span<const double> logits, std::span<const double> bias,
+                             std::int64_t k, double margin) {
+  const auto experts = static_cast<std::int64_t>(bias.size());
+  std::vector<float> biased;
+  std::vector<std::int64_t> order;
+  for (std::int64_t e = 0; e < experts; ++e) {
+    order.push_back(e);
+    biased.push_back(static_cast<float>(1.0 / (1.0 + std::exp(-logits[e]))) +
+                     static_cast<float>(bias[e]));
   }
-  [[nodiscard]] bool clear_of(const Ranked& other) const {
-    constexpr double kMargin = 4e-6;
-    if (std::isnan(biased) || std::isnan(other.biased)) return true;
-    return (x == other.x && bias == other.bias) || std::fabs(biased - other.biased) > kMargin;
+  const auto rank = [&](std::int64_t e) { return std::isnan(biased[e]) ? -1e30F : biased[e]; };
+  const auto end = order.begin() + std::min(k + 1, experts);
+  std::partial_sort(order.begin(), end, order.end(), [&](std::int64_t i, std::int64_t j) {
+    return rank(i) > rank(j) || (rank(i) == rank(j) && i < j);
+  });
+  for (auto next = order.begin() + 1; next < end; ++next) {
+    const std::int64_t a = *(next - 1);
+    const std::int64_t b = *next;
+    const bool same = logits[a] == logits[b] && bias[a] == bias[b];
+    if (!same && std::fabs(biased[a] - biased[b]) <= margin) return b;
   }
-};
+  return -1;
+}
 
 }  // namespace
 
@@ -171,30 +179,25 @@ void draw_router(Bundle& bundle, const RouterShape& shape, std::uint64_t seed,
   bundle.tensors["topk_ids"] = poisoned(DType::kI32, {shape.T, shape.k});
 }
 
+bool is_separated(std::span<const double> logits, std::span<const double> bias, std::int64_t k,
+                  double margin) {
+  return first_too_close(logits, bias, k, margin) < 0;
+}
+
 void separate_scores(Bundle& bundle, const RouterShape& shape, const std::string& scores_name) {
+  constexpr double kMargin = 4e-6;
   Tensor& scores = bundle.tensors.at(scores_name);
-  const Tensor& bias = bundle.tensors.at("bias");
+  const std::vector<double> bias = bundle.tensors.at("bias").values();
   const std::int64_t columns = shape.E + shape.columns_behind;
   Random random(977);
-  std::vector<Ranked> row;
-  std::vector<std::int64_t> order(static_cast<std::size_t>(shape.E));
-  const auto rank = [](const Ranked& r) { return std::isnan(r.biased) ? -1e30F : r.biased; };
+  std::vector<double> row(bias.size());
   for (std::int64_t t = 0; t < shape.T; ++t) {
-    for (bool redrawn = true; redrawn;) {
-      redrawn = false;
-      row.clear();
-      for (std::int64_t e = 0; e < shape.E; ++e)
-        row.emplace_back(scores.get(t * columns + e), bias.get(e));
-      std::iota(order.begin(), order.end(), 0);
-      const auto end = order.begin() + std::min(shape.k + 1, shape.E);
-      std::partial_sort(order.begin(), end, order.end(), [&](std::int64_t i, std::int64_t j) {
-        return rank(row[i]) > rank(row[j]) || (rank(row[i]) == rank(row[j]) && i < j);
-      });
-      for (auto next = order.begin() + 1; next < end && !redrawn; ++next) {
-        if (row[*(next - 1)].clear_of(row[*next])) continue;
-        scores.set(t * columns + *next, kLogitDeviation * random.normal());
-        redrawn = true;
-      }
+    for (std::int64_t e = 0; e < shape.E; ++e) row[e] = scores.get(t * columns + e);
+    for (;;) {
+      const std::int64_t e = first_too_close(row, bias, shape.k, kMargin);
+      if (e < 0) break;
+      scores.set(t * columns + e, kLogitDeviation * random.normal());
+      row[e] = scores.get(t * columns + e);
     }
   }
 }

@@ -30,6 +30,11 @@ void set_router_scalars(Bundle& bundle, const RouterShape& shape);
 void draw_router(Bundle& bundle, const RouterShape& shape, std::uint64_t seed,
                  const char* scores_name = "scores");
 
+/// Whether of the best k + 1 of a token any two have the same inputs, or biased scores further
+/// apart than `margin`.
+bool is_separated(std::span<const double> logits, std::span<const double> bias, std::int64_t k,
+                  double margin);
+
 /// Draws logits anew until of the best k + 1 of a token any two have the same inputs, or are so far
 /// apart that no sigmoid within a few units in the last place changes their order.
 void separate_scores(Bundle& bundle, const RouterShape& shape,

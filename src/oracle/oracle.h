@@ -17,7 +17,9 @@
 #include "k3/ops/mla_output_gate.h"
 #include "k3/ops/moe_align.h"
 #include "k3/ops/moe_finalize.h"
+#include "k3/ops/moe_front.h"
 #include "k3/ops/moe_pack_topk.h"
+#include "k3/ops/moe_route_quant.h"
 #include "k3/ops/moe_route_topk.h"
 #include "k3/ops/moe_topk_sum.h"
 #include "k3/ops/per_token_group_quant.h"
@@ -51,6 +53,9 @@ void per_token_group_quant(const PerTokenGroupQuantArgs& args);
 void moe_route_topk(const MoeRouteTopkArgs& args);
 void moe_topk_sum(const MoeTopkSumArgs& args);
 void moe_finalize(const MoeFinalizeArgs& args);
+void moe_route_quant(const MoeRouteQuantArgs& args);
+void moe_front(const MoeFrontArgs& args);
+void moe_front_epilogue(const MoeFrontEpilogueArgs& args);
 void moe_pack_topk(const MoePackTopkArgs& args);
 void moe_align(const MoeAlignArgs& args);
 void situ_mul_quant(const SituMulQuantArgs& args);

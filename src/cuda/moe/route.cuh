@@ -36,6 +36,7 @@ inline constexpr int kPerThread = kExperts / kRouteThreads;
 inline constexpr int kWarpExperts = kExperts / kRouteWarps;
 inline constexpr int kGroups = 32;  ///< of keys that share a maximum: one for each lane of a warp
 inline constexpr int kMostRanked = 64;
+inline constexpr int kRouteBarrier = 1;
 
 struct alignas(16) RouteShared {
   std::uint32_t key[kExperts];
@@ -45,11 +46,16 @@ struct alignas(16) RouteShared {
   float winner[kTopk];                ///< activations in ascending order of id
   int num_candidates[kRouteWarps];    ///< of each warp
   std::uint16_t candidate[kExperts];  ///< ids, ascending; warp w's from w * kWarpExperts on
+  std::uint32_t bound;                ///< where one warp finds it for all
 };
 
-/// Of kRouteThreads threads.
-__device__ inline void route_barrier_arrive(int id) {
-  asm volatile("bar.arrive %0, %1;" ::"r"(id), "n"(kRouteThreads) : "memory");
+/// Of the token's threads. A number that is not known when compiling would take all 16 barriers of
+/// the CTA.
+__device__ inline void route_barrier_sync() {
+  asm volatile("bar.sync %0, %1;" ::"n"(kRouteBarrier), "n"(kRouteThreads) : "memory");
+}
+__device__ inline void route_barrier_arrive() {
+  asm volatile("bar.arrive %0, %1;" ::"n"(kRouteBarrier), "n"(kRouteThreads) : "memory");
 }
 
 /// How many of the first kValues values, 16-byte aligned, are above x.
@@ -64,10 +70,20 @@ __device__ int count_above(const std::uint32_t* values, std::uint32_t x) {
   return count;
 }
 
-/// Asks for the lines of `bytes` > 0 bytes, the threads of the token one each.
+/// A line for each of the token's threads, of `bytes` <= 128 * (kRouteThreads - 1).
 __device__ inline void prefetch_row(const void* row, unsigned bytes, unsigned thread) {
   if (thread * 128 < bytes + 127)
     prefetch_l2(static_cast<const std::byte*>(row) + min(thread * 128, bytes - 1));
+}
+
+/// Before the grid's predecessors are done: the token's logits, and the corrections once. Every CTA
+/// asking for these would cost more than it gains.
+template <class Score>
+__device__ void prefetch_scores(const MoeRouting& p, std::int64_t token, int thread) {
+  prefetch_row(static_cast<const Score*>(p.scores) + token * p.scores_stride,
+               kExperts * sizeof(Score), static_cast<unsigned>(thread));
+  if (blockIdx.x == 0)
+    prefetch_row(p.bias, kExperts * sizeof(float), static_cast<unsigned>(thread));
 }
 
 /// Where a warp's list of candidates is too long to rank: leaves exactly the winners in the list.
@@ -186,12 +202,19 @@ __device__ void write_winners(const MoeRouting& p, std::int64_t token, RouteShar
   }
 }
 
-/// Called by kRouteThreads threads, `thread` the index among them, which share barrier `barrier`
-/// and `s`. All but the first warp return early, and `s` may not be used for another token before
-/// the first warp has returned.
-template <class Score>
-__device__ void route_token(const MoeRouting& p, std::int64_t token, RouteShared& s, int thread,
-                            int barrier) {
+/// A lower bound of the 16th largest key. One warp.
+__device__ inline std::uint32_t find_bound(const RouteShared& s, unsigned lane) {
+  const std::uint32_t group_max = s.group_max[lane];
+  const bool is_high = count_above<kGroups>(s.group_max, group_max) < kTopk;
+  return __reduce_min_sync(warp::kAllLanes, is_high ? group_max : 0xFFFFFFFFU);
+}
+
+/// Called by kRouteThreads threads, `thread` the index among them. All but the first warp return
+/// early, and `s` may not be used for another token before the first warp has returned.
+/// @tparam kBoundOnce  one warp finds the bound for all: a barrier more, and less work where other
+///                     tokens wait for the SM
+template <class Score, bool kBoundOnce = false>
+__device__ void route_token(const MoeRouting& p, std::int64_t token, RouteShared& s, int thread) {
   const int warp = thread / 32;
   const unsigned lane = static_cast<unsigned>(thread) % 32;
   const Score* const scores = static_cast<const Score*>(p.scores) + token * p.scores_stride;
@@ -215,14 +238,19 @@ __device__ void route_token(const MoeRouting& p, std::int64_t token, RouteShared
   largest = max(largest, __shfl_xor_sync(warp::kAllLanes, largest, 8));
   largest = max(largest, __shfl_xor_sync(warp::kAllLanes, largest, 16));
   if (lane < kGroups / kRouteWarps) s.group_max[warp * (kGroups / kRouteWarps) + lane] = largest;
-  named_barrier_sync(barrier, kRouteThreads);
+  route_barrier_sync();
 
   std::uint32_t key[kPerThread];
 #pragma unroll
   for (int i = 0; i < kPerThread; ++i) key[i] = s.key[thread * kPerThread + i];
-  const std::uint32_t group_max = s.group_max[lane];
-  const bool is_high = count_above<kGroups>(s.group_max, group_max) < kTopk;
-  const std::uint32_t bound = __reduce_min_sync(warp::kAllLanes, is_high ? group_max : 0xFFFFFFFFU);
+  std::uint32_t bound = 0;
+  if constexpr (kBoundOnce) {
+    if (warp == 0) s.bound = find_bound(s, lane);
+    route_barrier_sync();
+    bound = s.bound;
+  } else {
+    bound = find_bound(s, lane);
+  }
 
   int count = 0;
 #pragma unroll
@@ -238,10 +266,10 @@ __device__ void route_token(const MoeRouting& p, std::int64_t token, RouteShared
     if (key[i] >= bound) *candidate++ = static_cast<std::uint16_t>(thread * kPerThread + i);
   if (lane == 31) s.num_candidates[warp] = before + count;
   if (warp != 0) {
-    route_barrier_arrive(barrier);
+    route_barrier_arrive();
     return;
   }
-  named_barrier_sync(barrier, kRouteThreads);
+  route_barrier_sync();
 
   const int4 counts = *reinterpret_cast<const int4*>(s.num_candidates);
   int n = counts.x + counts.y + counts.z + counts.w;

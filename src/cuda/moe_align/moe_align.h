@@ -12,10 +12,14 @@ namespace k3::cuda {
 void moe_align_one_token(const MoeAlignProblem& problem, const Target& target);
 const char* moe_align_one_token_refusal(const MoeAlignProblem& problem, const Target& target);
 
+/// One launch, whose CTAs all sort all slots in shared memory.
+void moe_align_one_launch(const MoeAlignProblem& problem, const Target& target);
+const char* moe_align_one_launch_refusal(const MoeAlignProblem& problem, const Target& target);
+
 /// Three launches: counts of each chunk of slots, their sums, slots to their places.
-void moe_align_counting_sort(const MoeAlignProblem& problem, const Target& target);
-const char* moe_align_counting_sort_refusal(const MoeAlignProblem& problem, const Target& target);
-std::size_t moe_align_counting_sort_workspace_size(const MoeAlignProblem& problem,
-                                                   const Target& target);
+void moe_align_three_launches(const MoeAlignProblem& problem, const Target& target);
+const char* moe_align_three_launches_refusal(const MoeAlignProblem& problem, const Target& target);
+std::size_t moe_align_three_launches_workspace_size(const MoeAlignProblem& problem,
+                                                    const Target& target);
 
 }  // namespace k3::cuda

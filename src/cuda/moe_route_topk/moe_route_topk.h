@@ -15,4 +15,7 @@ const char* moe_route_topk_16_of_896_refusal(const MoeRouteTopkProblem& problem,
 /// Any number of experts.
 void moe_route_topk_general(const MoeRouteTopkProblem& problem, const Target& target);
 
+/// The first of the two that serves the call: for the ops of which routing is a part.
+void moe_route_topk_any(const MoeRouteTopkProblem& problem, const Target& target);
+
 }  // namespace k3::cuda
