@@ -18,7 +18,7 @@ namespace k3::cuda {
 
 inline constexpr int kBuilderCtas = 3;  ///< on an SM
 
-/// In the end -W stands in keys, and in queries first v, then U.
+/// In the end M stands in columns, in two parts, -W in keys, and in queries first v, then U.
 struct BuilderShared : ChunkTiles {
   /// -exp of the references from the chunk's start, in either half of a word.
   std::uint32_t minus_from_start[kBlocks][kHeadDim];
@@ -99,7 +99,8 @@ __device__ __forceinline__ void build_chunk(const KdaPrefillProblem& p, const Bu
                                             ChunkFactors* to, BuilderShared& shared) {
   make_chunk_matrices(p, task, StoredFactors{to, &shared}, shared);
   fetch_rows(p.v, p.v_strides, task, task.head, shared.queries);
-  make_solve(task, shared);
+  invert_halves(task, shared.lower);
+  SolveElements(task, shared.lower).store(task, shared.beta, shared.columns);
   wait_for_async_copies();
   __syncthreads();
   multiply_solve(task, shared);

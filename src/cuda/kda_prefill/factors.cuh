@@ -19,7 +19,8 @@
 ///   3. L and the output matrix: products of row and column operands, 20 of 16 x 16.
 ///   4. X = (I + L)^-1 (inverse.cuh), M = X diag(beta) in two parts.
 ///
-/// Rows past the sequence have k = q = v = 0, beta = 0 and no decay.
+/// What follows step 4 is the kernels'. Rows past the sequence have k = q = v = 0, beta = 0 and no
+/// decay.
 ///
 /// What differs between the kernels is where factors go. Their class `Factors` has
 ///
@@ -221,48 +222,66 @@ __device__ inline void fetch_rows(const bf16* from, const TokenStrides& strides,
 /// A pair of M = X diag(beta) as the sum of two bf16 matrices, `offset` bytes into each: rounded
 /// once, M would be the worst of all roundings (repeated keys with beta near 1: error ratio 0.08
 /// instead of 0.016).
-__device__ inline void store_solve(float2 x, float2 beta, int offset, ChunkTiles& shared) {
-  const float2 exact = {x.x * beta.x, x.y * beta.y};
+__device__ inline void store_solve(float2 x, const float* beta, int offset, void* to) {
+  const float2 scale = *reinterpret_cast<const float2*>(beta);
+  const float2 exact = {x.x * scale.x, x.y * scale.y};
   const std::uint32_t high = pack_bf16(exact.x, exact.y);
   const float2 rounded = unpack_bf16(high);
-  std::byte* const at = reinterpret_cast<std::byte*>(shared.columns) + offset;
+  std::byte* const at = static_cast<std::byte*>(to) + offset;
   *reinterpret_cast<std::uint32_t*>(at) = high;
   *reinterpret_cast<std::uint32_t*>(at + kChunk * ChunkTile::kRowBytes) =
       pack_bf16(exact.x - rounded.x, exact.y - rounded.y);
 }
 
-/// M of the two halves on the diagonal. Blocks above the diagonal stay unset.
-__device__ inline void store_diagonal_halves(ChunkTiles& shared) {
-  const int row = static_cast<int>(threadIdx.x) / 16;
-  const int column = 2 * (static_cast<int>(threadIdx.x) % 16);
-  const int offset = ChunkTile::offset(row, column);
-#pragma unroll
-  for (int half = 0; half < 2; ++half) {
-    // 32 columns on, the piece is the other of eight that differ in their highest bit.
-    const int at = (offset ^ 64 * half) + 32 * half * ChunkTile::kRowBytes;
-    const float* const x = &shared.lower[32 * half + row][32 * half + column];
-    const float2 beta = *reinterpret_cast<const float2*>(&shared.beta[32 * half + column]);
-    if (column < kBlock) store_solve(*reinterpret_cast<const float2*>(x), beta, at, shared);
-    store_solve(*reinterpret_cast<const float2*>(x + kBlock * kLowerPitch), beta,
-                at + kBlock * ChunkTile::kRowBytes, shared);
-  }
-}
-
-/// Step 4.
-__device__ inline void make_solve(const BuilderTask& task, ChunkTiles& shared) {
-  LowerMatrix& x = shared.lower;
+/// Step 4 but for its end: the two halves on the diagonal of X in place of L. Ends with a barrier.
+__device__ inline void invert_halves(const BuilderTask& task, LowerMatrix& x) {
   if (task.warp < kBlocks) invert_diagonal_block(x, kBlock * task.warp, task.lane);
   __syncthreads();
   if (task.warp < 2) join_diagonal_blocks(x, 32 * task.warp, task.lane);
   __syncthreads();
-  const FragmentC joined = join_halves(x, task.warp, task.lane);
-  const int column = 8 * (task.warp % 4) + 2 * (task.lane % 4);
-  const float2 beta = *reinterpret_cast<const float2*>(&shared.beta[column]);
-  const int at = ChunkTile::offset(32 + 16 * (task.warp / 4) + task.lane / 4, column);
-  store_solve({joined.c[0], joined.c[1]}, beta, at, shared);
-  store_solve({joined.c[2], joined.c[3]}, beta, at + 8 * ChunkTile::kRowBytes, shared);
-  store_diagonal_halves(shared);
 }
+
+/// The thread's elements of X. Blocks above the diagonal are nobody's.
+class SolveElements {
+ public:
+  __device__ SolveElements(const BuilderTask& task, const LowerMatrix& x)
+      : joined_(join_halves(x, task.warp, task.lane)) {
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const float* const at = &x[32 * half + row()][32 * half + column()];
+      if (column() < kBlock) upper_[half] = *reinterpret_cast<const float2*>(at);
+      lower_[half] = *reinterpret_cast<const float2*>(at + kBlock * kLowerPitch);
+    }
+  }
+
+  /// Both parts of M to `to`, 16 KB.
+  __device__ void store(const BuilderTask& task, const float (&beta)[kChunk], void* to) const {
+    const int joined_column = 8 * (task.warp % 4) + 2 * (task.lane % 4);
+    const int joined_at =
+        ChunkTile::offset(32 + 16 * (task.warp / 4) + task.lane / 4, joined_column);
+    store_solve({joined_.c[0], joined_.c[1]}, &beta[joined_column], joined_at, to);
+    store_solve({joined_.c[2], joined_.c[3]}, &beta[joined_column],
+                joined_at + 8 * ChunkTile::kRowBytes, to);
+    const int offset = ChunkTile::offset(row(), column());
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      // 32 columns on, the piece is the other of eight that differ in their highest bit.
+      const int at = (offset ^ 64 * half) + 32 * half * ChunkTile::kRowBytes;
+      const float* const scale = &beta[32 * half + column()];
+      if (column() < kBlock) store_solve(upper_[half], scale, at, to);
+      store_solve(lower_[half], scale, at + kBlock * ChunkTile::kRowBytes, to);
+    }
+  }
+
+ private:
+  /// In the halves on the diagonal, whose block on the upper right is zero.
+  __device__ static int row() { return static_cast<int>(threadIdx.x) / 16; }
+  __device__ static int column() { return 2 * (static_cast<int>(threadIdx.x) % 16); }
+
+  FragmentC joined_;
+  float2 upper_[2] = {};
+  float2 lower_[2];
+};
 
 /// Steps 1 to 3; ends with a barrier.
 template <class Factors>

@@ -27,7 +27,7 @@ using ChunkTile = SwizzledTile<kChunk>;
 struct alignas(128) ChunkTiles {
   bf16 keys[kChunk * kHeadDim];      ///< k; row operands of L
   bf16 queries[kChunk * kHeadDim];   ///< q; row operands of the output matrix
-  bf16 columns[kChunk * kHeadDim];   ///< column operands of both; then M in two parts
+  bf16 columns[kChunk * kHeadDim];   ///< column operands of both
   LowerMatrix lower;                 ///< L, then (I + L)^-1
   float4 totals[kBuilderWarps][32];  ///< decay of a warp's rows, by channels
   /// exp from the reference of block j to that of block i > j in [i (i - 1) / 2 + j]: of each 16

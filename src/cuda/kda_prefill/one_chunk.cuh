@@ -16,20 +16,21 @@
 /// transposed, as in chain.cuh: sums become operands in the registers where they are. The chain's W
 /// and U do not appear: what depends on S0 is there before M is needed.
 ///
-///   1 .. 3              S0 is asked for into the L2, v into shared memory
-///   the row operands become k exp(G) and q exp(G) where they stand; S0 into registers
-///   4                   D
-///   N, O, S             out to where v stood
-///   rows of out, S to memory
+///   1 .. 3         S0 and v are on their way into the L2
+///   row operands become k exp(G) and q exp(G) where they stand
+///   4              S0 on its way into registers, v into shared memory
+///   D; N, O and S
+///   rows of out and S to memory
 ///
 /// Shared memory: OneChunkShared. Barriers: __syncthreads only.
 namespace k3::cuda {
 
 inline constexpr int kOneChunkCtas = 2;  ///< on an SM
 
+/// From step 4 on v stands in columns, and in the end out; M, in two parts, in lower. Two of them
+/// fit on an SM, and one where a CTA may have no more than 99 KB.
 struct OneChunkShared : ChunkTiles {
   bf16 k_remaining[kChunk * kHeadDim];
-  bf16 values[kChunk * kHeadDim];  ///< v; then out
   bf16 output_matrix[kChunk * kChunk];
   float gamma[kHeadDim];
 };
@@ -62,6 +63,15 @@ struct HeldFactors {
   }
 };
 
+/// Asks for the chunk's rows into the L2, 128 bytes a thread.
+__device__ inline void prefetch_rows(const bf16* from, const TokenStrides& strides,
+                                     const BuilderTask& chunk, int head) {
+  const int row = static_cast<int>(threadIdx.x) / 2;
+  if (row >= chunk.rows) return;
+  prefetch_l2(from + chunk.batch * strides.batch + (chunk.token + row) * strides.token +
+              head * strides.head + kHalf * (static_cast<int>(threadIdx.x) % 2));
+}
+
 /// Sets the sequence of a task, and its chunk. False where it has more than one.
 __device__ inline bool find_short_sequence(const KdaPrefillProblem& p, PrefillChainTask& task,
                                            BuilderTask& chunk) {
@@ -86,8 +96,12 @@ __device__ inline void step_chunk(const BuilderTask& chunk, const ChainStates& s
   constexpr int kWarpsOfHalf = kHalf / kWarpValues;
   const int value = kWarpValues * (chunk.warp % kWarpsOfHalf);
   const std::uint32_t values =
-      shared_address(shared.values) + chunk.warp / kWarpsOfHalf * kHalfTileBytes;
-  make_solve(chunk, shared);
+      shared_address(shared.columns) + chunk.warp / kWarpsOfHalf * kHalfTileBytes;
+  invert_halves(chunk, shared.lower);
+  const SolveElements solve(chunk, shared.lower);
+  wait_for_async_copies();
+  __syncthreads();  // v is there, and all have read X
+  solve.store(chunk, shared.beta, shared.lower);
   states.store_border(0, S);
   ChainTokens sums;
   load_new_values(values, value, lane, sums);
@@ -97,8 +111,10 @@ __device__ inline void step_chunk(const BuilderTask& chunk, const ChainStates& s
   __syncthreads();  // M is there
 
   ChainTokens new_values;
-  multiply_lower(errors, shared_address(shared.columns + kChunk * kChunk), lane, new_values);
-  multiply_lower(errors, shared_address(shared.columns), lane, new_values);
+  const std::uint32_t solve_address = shared_address(shared.lower);
+  constexpr int kSolveBytes = kChunk * ChunkTile::kRowBytes;
+  multiply_lower(errors, solve_address + kSolveBytes, lane, new_values);
+  multiply_lower(errors, solve_address, lane, new_values);
   ChainTokensOperand N;
   round_sums(new_values, N);
 
@@ -121,7 +137,7 @@ __device__ inline void store_out(const KdaPrefillProblem& p, const PrefillChainT
   const int first = static_cast<int>(threadIdx.x) / 16;
   const int column = 8 * (static_cast<int>(threadIdx.x) % 16);
   bf16* const out = first_output(p, task, column);
-  const auto* const values = reinterpret_cast<const std::byte*>(shared.values);
+  const auto* const values = reinterpret_cast<const std::byte*>(shared.columns);
 #pragma unroll
   for (int row = first; row < kChunk; row += kAtOnce)
     if (row < rows)
@@ -146,8 +162,9 @@ __global__ __launch_bounds__(kBuilderThreads, kOneChunkCtas) void kda_prefill_on
   ChainState S;
   if (chunk.rows > 0) {
     states.prefetch_initial();
-    fetch_rows(p.v, p.v_strides, chunk, chunk.head, shared.values);
+    prefetch_rows(p.v, p.v_strides, chunk, chunk.head);
     make_chunk_matrices(p, chunk, HeldFactors{&shared}, shared);
+    fetch_rows(p.v, p.v_strides, chunk, chunk.head, shared.columns);
   }
   states.load_initial(S);
   if (chunk.rows > 0) {
