@@ -59,7 +59,7 @@ void run_one_launch(const MoeRouteQuantProblem& p, const Target& target) {
 const char* moe_route_quant_one_launch_refusal(const MoeRouteQuantProblem& p,
                                                const Target& target) {
   if (const char* reason = moe_route_topk_16_of_896_refusal(p.routing, target)) return reason;
-  return per_token_group_quant_vec8_refusal(p.quant, target);
+  return per_token_group_quant_vec16_refusal(p.quant, target);
 }
 
 void moe_route_quant_one_launch(const MoeRouteQuantProblem& p, const Target& target) {
@@ -69,8 +69,8 @@ void moe_route_quant_one_launch(const MoeRouteQuantProblem& p, const Target& tar
 
 void moe_route_quant_two_launches(const MoeRouteQuantProblem& p, const Target& target) {
   moe_route_topk_any(p.routing, target);
-  if (per_token_group_quant_vec8_refusal(p.quant, target) == nullptr)
-    per_token_group_quant_vec8(p.quant, target);
+  if (per_token_group_quant_vec16_refusal(p.quant, target) == nullptr)
+    per_token_group_quant_vec16(p.quant, target);
   else
     per_token_group_quant_warp_per_group(p.quant, target);
 }
