@@ -16,11 +16,11 @@
 namespace k3::cuda {
 namespace {
 
-/// Quantises a row: eight neighbouring values a thread, a group's threads in one warp.
+/// Quantises a row: sixteen neighbouring values a thread, a group's threads in one warp.
 template <class T>
 struct QuantiseRow {
   PerTokenGroupQuantProblem p;
-  int lanes;  ///< of a group: 2, 4, 8, 16 or 32
+  int lanes;  ///< of a group: 1, 2, 4, 8 or 16
   int lanes_log2;
 
   __device__ void operator()(std::int64_t token, int thread) const {
@@ -35,9 +35,8 @@ struct QuantiseRow {
       if (vector < vectors) load_vector(input + vector * kGroupQuantVec, x);
       const GroupScale scale = group_scale<kFormat>(warp::max(largest_magnitude(x), lanes));
       if (vector >= vectors) continue;
-      const uint2 codes = {quantise_quad<kFormat>(x[0], x[1], x[2], x[3], scale.multiplier),
-                           quantise_quad<kFormat>(x[4], x[5], x[6], x[7], scale.multiplier)};
-      *reinterpret_cast<uint2*>(output + vector * kGroupQuantVec) = codes;
+      *reinterpret_cast<uint4*>(output + vector * kGroupQuantVec) =
+          quantise_vector<kFormat>(x, scale);
       if ((vector & (lanes - 1)) == 0) store_scale(p.scales, token, vector >> lanes_log2, scale);
     }
   }
