@@ -57,21 +57,25 @@ __device__ inline int count_live_rows(const SituQuantParams& p, std::int32_t* fi
   int before = 0;  // of this round
   for (int round = 0, first = 0; first < p.E; ++round, first += step) {
     const int begin = first + kEach * thread;
-    int live[kEach];
-#pragma unroll
-    for (int i = 0; i < kEach; ++i)
-      live[i] = begin + i < p.E ? p.masked_m[(begin + i) * p.masked_stride] : 0;
+    int live[kEach] = {};
     int own = 0;
+    int up_to_here = 0;
+    if (begin - kEach * (thread % 32) < p.E) {  // the warp has experts
+      const std::int32_t* const at = p.masked_m + begin * p.masked_stride;
 #pragma unroll
-    for (int i = 0; i < kEach; ++i) {
-      live[i] = min(max(live[i], 0), p.Tp);
-      own += live[i];
-    }
-    int up_to_here = own;
+      for (int i = 0; i < kEach; ++i)
+        if (begin + i < p.E) live[i] = at[i * p.masked_stride];
 #pragma unroll
-    for (int distance = 1; distance < 32; distance *= 2) {
-      const int other = __shfl_up_sync(warp::kAllLanes, up_to_here, distance);
-      if (thread % 32 >= distance) up_to_here += other;
+      for (int i = 0; i < kEach; ++i) {
+        live[i] = min(max(live[i], 0), p.Tp);
+        own += live[i];
+      }
+      up_to_here = own;
+#pragma unroll
+      for (int distance = 1; distance < 32; distance *= 2) {
+        const int other = __shfl_up_sync(warp::kAllLanes, up_to_here, distance);
+        if (thread % 32 >= distance) up_to_here += other;
+      }
     }
     // Two sets of totals: a warp may be a round ahead of one that still reads.
     std::int32_t* const totals = warp_totals[round % 2];
