@@ -12,7 +12,8 @@
 /// live_rows: every CTA counts the live rows of all experts in shared memory, takes an equal share
 /// of them, and walks it row by row. A lane makes 16 outputs of a row, 8 lanes a group; lanes never
 /// exchange more than their group's maximum. Short rows stand side by side in a CTA, long ones take
-/// several passes.
+/// several passes. Without masked_m a CTA takes the next rows of all; few rows are cut among CTAs
+/// along y.
 ///
 /// warp_per_group: one value an access, for whatever the first refuses.
 namespace k3::cuda {
@@ -195,18 +196,22 @@ __launch_bounds__(kSituQuantThreads, kSituQuantCtasPerSm) void situ_mul_quant_li
   const int thread = static_cast<int>(threadIdx.x);
   const bool one_row = p.rows_at_once == 1;
   const int own_row = one_row ? 0 : thread / p.row_vectors;
-  const int own_vector = thread - own_row * p.row_vectors;
-  const int vector_step = one_row ? static_cast<int>(blockDim.x) : p.row_vectors;
+  const int own_vector = one_row ? static_cast<int>(blockIdx.y * blockDim.x) + thread
+                                 : thread - own_row * p.row_vectors;
+  const int vector_step = one_row ? static_cast<int>(blockDim.x * gridDim.y) : p.row_vectors;
   const bool masked = p.masked_m != nullptr;
 
   pdl_wait();
-  const auto live = static_cast<unsigned>(masked ? count_live_rows(p, first_row) : p.Tp);
-  // Shares differ by at most one row.
-  const unsigned share = live / gridDim.x;
-  const unsigned longer = live - share * gridDim.x;
-  const unsigned begin = blockIdx.x * share + min(blockIdx.x, longer);
-  const auto end = static_cast<int>(begin + share + (blockIdx.x < longer ? 1 : 0));
-  int row = static_cast<int>(begin) + own_row;
+  int begin = static_cast<int>(blockIdx.x) * p.rows_at_once;
+  int end = min(begin + p.rows_at_once, p.Tp);
+  if (masked) {  // shares of the live rows, which differ by at most one row
+    const auto live = static_cast<unsigned>(count_live_rows(p, first_row));
+    const unsigned share = live / gridDim.x;
+    const unsigned longer = live - share * gridDim.x;
+    begin = static_cast<int>(blockIdx.x * share + min(blockIdx.x, longer));
+    end = begin + static_cast<int>(share) + (blockIdx.x < longer ? 1 : 0);
+  }
+  int row = begin + own_row;
   if (own_row >= p.rows_at_once || row >= end) return;  // whole groups of lanes
   int expert = masked ? expert_of(first_row, p.E, row) : 0;
   for (; row < end; row += p.rows_at_once) {
