@@ -67,8 +67,10 @@ template <class T, QuantFormat kFormat>
 __global__ __launch_bounds__(kGroupQuantThreads) void group_quant_vec16_kernel(
     const __grid_constant__ GroupQuantParams p) {
   pdl_launch_dependents();
-  const std::uint32_t index = blockIdx.x * kGroupQuantThreads + threadIdx.x;
-  if (index >= p.num_vectors) return;
+  // Lanes past the end stay for the exchange of maxima, with the last vector's values.
+  const std::uint32_t own_index = blockIdx.x * kGroupQuantThreads + threadIdx.x;
+  const bool is_past_the_end = own_index >= p.num_vectors;
+  const std::uint32_t index = is_past_the_end ? p.num_vectors - 1 : own_index;
   const std::uint32_t row = p.by_row_vectors.quotient(index);
   const std::uint32_t vector = index - row * p.row_vectors;
   const std::int64_t column = static_cast<std::int64_t>(vector) * kGroupQuantVec;
@@ -77,6 +79,7 @@ __global__ __launch_bounds__(kGroupQuantThreads) void group_quant_vec16_kernel(
   float x[kGroupQuantVec];
   load_vector(static_cast<const T*>(p.input) + row * p.input_stride + column, x);
   const float amax = warp::max(largest_magnitude(x), static_cast<int>(p.lanes));
+  if (is_past_the_end) return;
   const GroupScale scale = group_scale<kFormat>(amax);
   __stcs(reinterpret_cast<uint4*>(p.output_q + row * p.q_stride + column),
          quantise_vector<kFormat>(x, scale));

@@ -92,12 +92,12 @@ inline bool has_bounded_situ(const SituCaps& caps) {
 ///   tanh(g / 4) * sigmoid(g) = (1 - e) / ((1 + e)(1 + e^2))
 ///
 /// Gates are held at -56, where this is e^-56, so that nothing overflows. 1 - e cancels for small
-/// |g|: lanes with a gate below 2^-9 (relative error 2^-12 there) make those values again from
+/// |g|: lanes with a gate below 2^-10 (relative error 2^-11 there) make those values again from
 /// (g / 4)(1 / 2 + g / 4), within g^2 / 48 of them.
 template <int kWords>
 __device__ void situ_bounded(const std::uint32_t (&g)[kWords], const std::uint32_t (&u)[kWords],
                              const SituCaps& caps, float (&v)[2 * kWords]) {
-  constexpr float kSmallGate = 0x1p-9F;
+  constexpr float kSmallGate = 0x1p-10F;
   const float cap = 4.0F * caps.linear_beta;
   __nv_bfloat162 held[kWords];
   __nv_bfloat162 smallest;

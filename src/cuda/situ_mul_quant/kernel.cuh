@@ -12,7 +12,8 @@
 /// live_rows: every CTA counts the live rows of all experts in shared memory, takes an equal share
 /// of them, and walks it row by row. A lane makes 16 outputs of a row, 8 lanes a group; lanes never
 /// exchange more than their group's maximum. Short rows stand side by side in a CTA, long ones take
-/// several passes.
+/// several passes. Without masked_m a CTA takes the next rows of all; few rows are cut among CTAs
+/// along y.
 ///
 /// warp_per_group: one value an access, for whatever the first refuses.
 namespace k3::cuda {
@@ -57,21 +58,25 @@ __device__ inline int count_live_rows(const SituQuantParams& p, std::int32_t* fi
   int before = 0;  // of this round
   for (int round = 0, first = 0; first < p.E; ++round, first += step) {
     const int begin = first + kEach * thread;
-    int live[kEach];
-#pragma unroll
-    for (int i = 0; i < kEach; ++i)
-      live[i] = begin + i < p.E ? p.masked_m[(begin + i) * p.masked_stride] : 0;
+    int live[kEach] = {};
     int own = 0;
+    int up_to_here = 0;
+    if (begin - kEach * (thread % 32) < p.E) {  // the warp has experts
+      const std::int32_t* const at = p.masked_m + begin * p.masked_stride;
 #pragma unroll
-    for (int i = 0; i < kEach; ++i) {
-      live[i] = min(max(live[i], 0), p.Tp);
-      own += live[i];
-    }
-    int up_to_here = own;
+      for (int i = 0; i < kEach; ++i)
+        if (begin + i < p.E) live[i] = at[i * p.masked_stride];
 #pragma unroll
-    for (int distance = 1; distance < 32; distance *= 2) {
-      const int other = __shfl_up_sync(warp::kAllLanes, up_to_here, distance);
-      if (thread % 32 >= distance) up_to_here += other;
+      for (int i = 0; i < kEach; ++i) {
+        live[i] = min(max(live[i], 0), p.Tp);
+        own += live[i];
+      }
+      up_to_here = own;
+#pragma unroll
+      for (int distance = 1; distance < 32; distance *= 2) {
+        const int other = __shfl_up_sync(warp::kAllLanes, up_to_here, distance);
+        if (thread % 32 >= distance) up_to_here += other;
+      }
     }
     // Two sets of totals: a warp may be a round ahead of one that still reads.
     std::int32_t* const totals = warp_totals[round % 2];
@@ -191,18 +196,22 @@ __launch_bounds__(kSituQuantThreads, kSituQuantCtasPerSm) void situ_mul_quant_li
   const int thread = static_cast<int>(threadIdx.x);
   const bool one_row = p.rows_at_once == 1;
   const int own_row = one_row ? 0 : thread / p.row_vectors;
-  const int own_vector = thread - own_row * p.row_vectors;
-  const int vector_step = one_row ? static_cast<int>(blockDim.x) : p.row_vectors;
+  const int own_vector = one_row ? static_cast<int>(blockIdx.y * blockDim.x) + thread
+                                 : thread - own_row * p.row_vectors;
+  const int vector_step = one_row ? static_cast<int>(blockDim.x * gridDim.y) : p.row_vectors;
   const bool masked = p.masked_m != nullptr;
 
   pdl_wait();
-  const auto live = static_cast<unsigned>(masked ? count_live_rows(p, first_row) : p.Tp);
-  // Shares differ by at most one row.
-  const unsigned share = live / gridDim.x;
-  const unsigned longer = live - share * gridDim.x;
-  const unsigned begin = blockIdx.x * share + min(blockIdx.x, longer);
-  const auto end = static_cast<int>(begin + share + (blockIdx.x < longer ? 1 : 0));
-  int row = static_cast<int>(begin) + own_row;
+  int begin = static_cast<int>(blockIdx.x) * p.rows_at_once;
+  int end = min(begin + p.rows_at_once, p.Tp);
+  if (masked) {  // shares of the live rows, which differ by at most one row
+    const auto live = static_cast<unsigned>(count_live_rows(p, first_row));
+    const unsigned share = live / gridDim.x;
+    const unsigned longer = live - share * gridDim.x;
+    begin = static_cast<int>(blockIdx.x * share + min(blockIdx.x, longer));
+    end = begin + static_cast<int>(share) + (blockIdx.x < longer ? 1 : 0);
+  }
+  int row = begin + own_row;
   if (own_row >= p.rows_at_once || row >= end) return;  // whole groups of lanes
   int expert = masked ? expert_of(first_row, p.E, row) : 0;
   for (; row < end; row += p.rows_at_once) {

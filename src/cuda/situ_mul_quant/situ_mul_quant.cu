@@ -48,11 +48,34 @@ SituQuantParams params_of(const SituMulQuantProblem& problem) {
   return p;
 }
 
+int round_up(int n, int unit) { return (n + unit - 1) / unit * unit; }
+
 /// Whole warps, for the rows that stand side by side or for an even cut of a long one.
 int threads_of(const SituQuantParams& p) {
   const int passes = (p.row_vectors + kSituQuantThreads - 1) / kSituQuantThreads;
-  const int vectors = p.rows_at_once * ((p.row_vectors + passes - 1) / passes);
-  return (vectors + 31) / 32 * 32;
+  return round_up(p.rows_at_once * ((p.row_vectors + passes - 1) / passes), 32);
+}
+
+/// One wave of CTAs for live rows whose number is known on the device alone.
+void set_masked_grid(const SituQuantParams& p, int num_sms, LaunchConfig& config) {
+  const int rows = (p.E * p.Tp - 1) / p.rows_at_once + 1;
+  config.grid = dim3(static_cast<unsigned>(std::min(rows, kSituQuantCtasPerSm * num_sms)));
+  config.block = dim3(static_cast<unsigned>(threads_of(p)));
+  config.dynamic_smem_bytes = sizeof(std::int32_t) * (static_cast<std::size_t>(p.E) + 1);
+}
+
+/// The rows of all CTAs, or a warp or more of a row where they are fewer than the SMs.
+void set_dense_grid(int num_sms, SituQuantParams& p, LaunchConfig& config) {
+  const int parts = std::min(num_sms / p.Tp, (p.row_vectors + 31) / 32);
+  if (parts > 1) {
+    p.rows_at_once = 1;
+    config.grid = dim3(static_cast<unsigned>(p.Tp), static_cast<unsigned>(parts));
+    const int threads = round_up((p.row_vectors + parts - 1) / parts, 32);
+    config.block = dim3(static_cast<unsigned>(std::min(threads, kSituQuantThreads)));
+    return;
+  }
+  config.grid = dim3(static_cast<unsigned>((p.Tp - 1) / p.rows_at_once + 1));
+  config.block = dim3(static_cast<unsigned>(threads_of(p)));
 }
 
 template <bool kBounded>
@@ -86,18 +109,13 @@ void situ_mul_quant_live_rows(const SituMulQuantProblem& problem, const Target& 
   if (num_rows == 0 || problem.N == 0) return;
   const DeviceGuard guard(target.device.index);
   K3_CUDA_CHECK(guard.error());
-  const SituQuantParams p = params_of(problem);
-  // How many rows are live is known on the device alone: one wave of CTAs shares them.
-  const std::int64_t ctas = (num_rows - 1) / p.rows_at_once + 1;
-  const std::int64_t limit =
-      problem.masked_m.defined()
-          ? std::int64_t{kSituQuantCtasPerSm} * properties(target.device.index).num_sms
-          : kMaxStride;
+  SituQuantParams p = params_of(problem);
   LaunchConfig config = config_of(target);
-  config.grid = dim3(static_cast<unsigned>(std::min(ctas, limit)));
-  config.block = dim3(static_cast<unsigned>(threads_of(p)));
+  const int num_sms = properties(target.device.index).num_sms;
   if (problem.masked_m.defined())
-    config.dynamic_smem_bytes = sizeof(std::int32_t) * (static_cast<std::size_t>(p.E) + 1);
+    set_masked_grid(p, num_sms, config);
+  else
+    set_dense_grid(num_sms, p, config);
   K3_CUDA_CHECK(has_bounded_situ(p.caps) ? launch_live_rows<true>(problem, p, config)
                                          : launch_live_rows<false>(problem, p, config));
 }
