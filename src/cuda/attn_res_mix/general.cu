@@ -14,7 +14,7 @@
 namespace k3::cuda {
 namespace {
 
-constexpr int kThreads = 256;
+constexpr int kThreads = 512;
 constexpr int kWarps = kThreads / 32;
 
 /// kVec consecutive elements: 8 in one aligned access, or one.
@@ -51,6 +51,7 @@ template <int kVec>
 __device__ float score_of(const AttnResMixProblem& p, const bf16* row, int lane) {
   float squares = 0.0F;
   float dot = 0.0F;
+#pragma unroll 4
   for (int h = kVec * lane; h < p.H; h += kVec * 32) {
     float x[kVec];
     float c[kVec];
@@ -76,6 +77,7 @@ __device__ void mix(const AttnResMixProblem& p, std::int64_t t, int h, const flo
                     float (&mixed)[kVec]) {
 #pragma unroll
   for (int i = 0; i < kVec; ++i) mixed[i] = 0.0F;
+#pragma unroll 4
   for (int j = 0; j <= p.num_bank_rows; ++j) {
     float x[kVec];
     Access<kVec>::load(row_of(p, t, j) + h, x);
@@ -85,7 +87,7 @@ __device__ void mix(const AttnResMixProblem& p, std::int64_t t, int h, const flo
 }
 
 template <int kVec>
-__global__ __launch_bounds__(kThreads) void attn_res_mix_general_kernel(
+__global__ __launch_bounds__(kThreads, 1) void attn_res_mix_general_kernel(
     const __grid_constant__ AttnResMixProblem p) {
   __shared__ float scores[kMaxBankRows + 1];
   __shared__ float weights[kMaxBankRows + 1];
