@@ -47,6 +47,14 @@ void take_expected_rows(const ArgSpec& arg, const Tensor& expected, Tensor& adde
     added = Tensor::dense(added.dtype(), wanted);
 }
 
+/// Files hold fp8 codes as bytes.
+void read_as_codes(Tensor& expected) {
+  Tensor codes = Tensor::dense(DType::kF8E4M3, expected.shape());
+  if (codes.storage_bytes() > 0)
+    std::memcpy(codes.storage(), expected.storage(), codes.storage_bytes());
+  expected = codes;
+}
+
 /// Adds the outputs of the call. @throws io::FileError where the file expects one that the call
 /// does not make.
 void add_outputs(const Driver& driver, const std::string& path, RunFile& file) {
@@ -63,6 +71,8 @@ void add_outputs(const Driver& driver, const std::string& path, RunFile& file) {
       throw io::FileError(fmt::format("{} holds {}{} but not the arguments that make it", path,
                                       arg.name, arg.role == Role::kInPlace ? "_out" : ""));
     if (arg.role == Role::kOutput) take_expected_rows(arg, expected->second, added->second);
+    if (expected->second.dtype() == DType::kU8 && added->second.dtype() == DType::kF8E4M3)
+      read_as_codes(expected->second);
   }
 }
 
@@ -125,7 +135,7 @@ void save_outputs(const Driver& driver, const Bundle& bundle, const std::string&
   std::map<std::string, io::Entry> entries;
   for (const auto& [name, tensor] : dense)
     entries[name] = {
-        tensor.dtype(),
+        tensor.dtype() == DType::kF8E4M3 ? DType::kU8 : tensor.dtype(),
         tensor.shape(),
         {tensor.storage(), static_cast<std::size_t>(tensor.numel()) * size_of(tensor.dtype())}};
   io::save(path, entries, {{"op", driver.name}});

@@ -7,7 +7,7 @@
 set -euo pipefail
 
 build=${1:?usage: make_gpu_bundle.sh BUILD_DIR [OUT_DIR]}
-for program in k3 k3_decode_chain libk3.so tests/k3_tests; do
+for program in k3 k3_decode_chain k3_device_base libk3.so tests/k3_tests; do
   if [[ ! -e $build/$program ]]; then
     echo "make_gpu_bundle: $build has no $program: not a finished build with CUDA" >&2
     exit 1
@@ -18,7 +18,7 @@ out=${2:-$source_dir/build-bundle}
 
 rm -rf "$out"
 mkdir -p "$out/bin" "$out/lib"
-install -m 755 "$build/k3" "$build/k3_decode_chain" "$out/bin/"
+install -m 755 "$build/k3" "$build/k3_decode_chain" "$build/k3_device_base" "$out/bin/"
 find "$build/tests" -maxdepth 1 -type f -perm -u+x -name '*tests' -exec cp {} "$out/bin/" \;
 cp -L "$build/libk3.so" "$out/lib/libk3.so.0"
 ln -s libk3.so.0 "$out/lib/libk3.so"

@@ -6,16 +6,12 @@
 #include <cmath>
 
 #include "contract/kda.h"
+#include "contract/rows.h"
 
 namespace k3 {
 namespace {
 
 constexpr std::int64_t kD = kKdaHeadDim;
-
-/// The same elements at the same places. A stride between rows counts where there are two.
-bool same_memory(const ConstTensorView& a, const ConstTensorView& b) {
-  return a.data == b.data && (a.shape[0] < 2 || a.strides[0] == b.strides[0]);
-}
 
 }  // namespace
 

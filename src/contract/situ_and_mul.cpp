@@ -3,10 +3,10 @@
 
 #include <fmt/format.h>
 
-#include "contract/checks.h"
-#include "contract/folded_rows.h"
+#include "contract/rows.h"
 
 namespace k3 {
+
 std::span<const ArgRule<SituAndMulArgs>> situ_and_mul_args() {
   using Args = SituAndMulArgs;
   static constexpr RankSet kRanks = {1, 2, 3, 4, 5, 6, 7, 8};
@@ -36,8 +36,8 @@ SituAndMulProblem check(const SituAndMulArgs& args, Purpose purpose) {
   contract.unit_last_stride("out", out);
 
   SituAndMulProblem problem;
-  const FoldedRows in_rows = fold_rows(contract, "input", input, input.rank - 1);
-  const FoldedRows out_rows = fold_rows(contract, "out", out, out.rank - 1);
+  const Rows in_rows = fold_rows(contract, "input", input, input.rank - 1);
+  const Rows out_rows = fold_rows(contract, "out", out, out.rank - 1);
   contract.overlaps(situ_and_mul_args(), args);
   contract.finite("beta", args.beta);
   contract.require(args.beta != 0.0F, "beta", "must not be 0", [] { return "0"; });

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "contract/checks.h"
-#include "contract/folded_rows.h"
+#include "contract/rows.h"
 
 namespace k3 {
 namespace {
@@ -23,16 +23,9 @@ auto heads_of(const Contract& contract, const char* argument, const View& t,
   if (!same)
     contract.fail(argument, fmt::format("must have the shape of q, {}", describe(q)), describe(t));
   contract.unit_last_stride(argument, t);
-  const FoldedRows tokens = fold_rows(contract, argument, t, t.rank - 2);
+  const Rows tokens = fold_rows(contract, argument, t, t.rank - 2);
   return RopeHeads<std::remove_pointer_t<decltype(t.data)>>{
       t.data, tokens.stride, t.shape[t.rank - 2] > 1 ? t.strides[t.rank - 2] : 0};
-}
-
-/// The same elements at the same places.
-bool same_memory(const ConstTensorView& a, const ConstTensorView& b) {
-  bool same = a.data == b.data;
-  for (int d = 0; d < a.rank; ++d) same &= a.shape[d] < 2 || a.strides[d] == b.strides[d];
-  return same;
 }
 
 /// Freqs have the leading axes of q, and a pair for each two of its elements.

@@ -22,7 +22,7 @@ inline float to_float(fp8_e4m3 x) {
   if ((x.bits & 0x7FU) == 0x7FU) return std::bit_cast<float>(0x7FC00000U);
   const float magnitude = exponent == 0
                               ? static_cast<float>(mantissa) * 0x1p-9F
-                              : std::bit_cast<float>(exponent + 120U << 23 | mantissa << 20);
+                              : std::bit_cast<float>((exponent + 120U) << 23 | mantissa << 20);
   return (x.bits & 0x80U) != 0 ? -magnitude : magnitude;
 }
 
@@ -46,9 +46,7 @@ inline fp8_e4m3 to_e4m3(float x) {
 /// The exponent byte of the smallest power of two that is at least x, for finite x > 0: the
 /// exponent field of x, and one more where x has mantissa bits (of a subnormal x: 2^-126).
 inline std::uint8_t ue8m0_ceil(float x) {
-  const auto u = std::bit_cast<std::uint32_t>(x);
-  const std::uint32_t exponent = (u >> 23 & 0xFFU) + ((u & 0x7FFFFFU) != 0 ? 1U : 0U);
-  return static_cast<std::uint8_t>(exponent);
+  return static_cast<std::uint8_t>((std::bit_cast<std::uint32_t>(x) + 0x7FFFFFU) >> 23);
 }
 
 /// 2^(byte - 127), for 1 <= byte <= 254.
@@ -57,6 +55,8 @@ inline float ue8m0_value(std::uint8_t byte) {
 }
 
 /// 2^(127 - byte), for 1 <= byte <= 253: exact.
-inline float ue8m0_reciprocal(std::uint8_t byte) { return std::bit_cast<float>(254U - byte << 23); }
+inline float ue8m0_reciprocal(std::uint8_t byte) {
+  return std::bit_cast<float>((254U - byte) << 23);
+}
 
 }  // namespace k3

@@ -33,6 +33,18 @@ std::string reason_for_none(cudaError_t error) {
   return error == cudaSuccess ? "the driver reports no CUDA device" : cudaGetErrorString(error);
 }
 
+template <class Element>
+void read_elements(int device, void* stream, const Element* from, std::int64_t stride,
+                   std::span<Element> to) {
+  const DeviceGuard guard(device);
+  K3_CUDA_CHECK(guard.error());
+  auto* const at = static_cast<cudaStream_t>(stream);
+  for (std::size_t i = 0; i < to.size(); ++i)
+    K3_CUDA_CHECK(cudaMemcpyAsync(&to[i], from + static_cast<std::int64_t>(i) * stride,
+                                  sizeof(Element), cudaMemcpyDeviceToHost, at));
+  K3_CUDA_CHECK(cudaStreamSynchronize(at));
+}
+
 }  // namespace
 
 const CudaDeviceInfo& properties(int device) {
@@ -65,13 +77,12 @@ bool is_capturing(void* stream) {
 
 void read_strided(int device, void* stream, const std::int32_t* from, std::int64_t stride,
                   std::span<std::int32_t> to) {
-  const DeviceGuard guard(device);
-  K3_CUDA_CHECK(guard.error());
-  auto* const at = static_cast<cudaStream_t>(stream);
-  for (std::size_t i = 0; i < to.size(); ++i)
-    K3_CUDA_CHECK(cudaMemcpyAsync(&to[i], from + static_cast<std::int64_t>(i) * stride,
-                                  sizeof(std::int32_t), cudaMemcpyDeviceToHost, at));
-  K3_CUDA_CHECK(cudaStreamSynchronize(at));
+  read_elements(device, stream, from, stride, to);
+}
+
+void read_strided(int device, void* stream, const std::int64_t* from, std::int64_t stride,
+                  std::span<std::int64_t> to) {
+  read_elements(device, stream, from, stride, to);
 }
 
 }  // namespace k3::cuda

@@ -27,5 +27,7 @@ bool is_capturing(void* stream);
 /// @throws CudaError
 void read_strided(int device, void* stream, const std::int32_t* from, std::int64_t stride,
                   std::span<std::int32_t> to);
+void read_strided(int device, void* stream, const std::int64_t* from, std::int64_t stride,
+                  std::span<std::int64_t> to);
 
 }  // namespace k3::cuda

@@ -148,13 +148,14 @@ TEST(Cli, DemoTakesFilesByTheirOp) {
   std::filesystem::create_directory(folder.path());
   const std::string renamed = folder.path() + "/any_name.safetensors";
   std::filesystem::copy(K3_TEST_DATA "/situ_and_mul.safetensors", renamed);
-  std::filesystem::copy(K3_TEST_DATA "/moe_route_topk.safetensors",
-                        folder.path() + "/situ_and_mul.safetensors");
+  const std::array<std::byte, 8> bytes{};
+  io::save(folder.path() + "/situ_and_mul.safetensors", {{"input", {DType::kBF16, {1, 4}, bytes}}},
+           {{"op", "no_op_of_ours"}});
   const Result result = run("demo " + folder.path());
   std::filesystem::remove_all(folder.path());
   EXPECT_EQ(result.code, 0) << result.out;
   EXPECT_NE(result.out.find("any_name"), std::string::npos) << result.out;
-  EXPECT_EQ(result.out.find("moe_route_topk"), std::string::npos) << result.out;
+  EXPECT_EQ(result.out.find("no_op_of_ours"), std::string::npos) << result.out;
 }
 
 TEST(Cli, CudaThatCannotBeUsedIsThree) {

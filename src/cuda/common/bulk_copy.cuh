@@ -33,9 +33,11 @@ __device__ inline void bulk_store(void* to, const void* from_shared, std::uint32
       : "memory");
 }
 
-/// Returns once this thread's bulk stores have read their shared memory, which may then go.
-__device__ inline void wait_until_bulk_stores_have_read() {
-  asm volatile("cp.async.bulk.wait_group.read 0;" ::: "memory");
+/// Returns once this thread's bulk stores, all but the latest kPending, have read their shared
+/// memory, which may then go.
+template <int kPending = 0>
+__device__ void wait_until_bulk_stores_have_read() {
+  asm volatile("cp.async.bulk.wait_group.read %0;" ::"n"(kPending) : "memory");
 }
 
 }  // namespace k3::cuda

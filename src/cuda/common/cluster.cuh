@@ -20,6 +20,14 @@ __device__ inline void cluster_wait() {
   asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");
 }
 
+/// What threads of the cluster wrote to shared memory before is seen by all of them after.
+__device__ inline void cluster_sync() {
+  asm volatile(
+      "barrier.cluster.arrive.release.aligned;\n"
+      "barrier.cluster.wait.acquire.aligned;" ::
+          : "memory");
+}
+
 /// The address of the variable at the same place in CTA `rank` of the cluster.
 __device__ inline std::uint32_t shared_address(const void* own, int rank) {
   std::uint32_t remote;
@@ -27,7 +35,19 @@ __device__ inline std::uint32_t shared_address(const void* own, int rank) {
   return remote;
 }
 
-/// A barrier that counts bytes: one phase, armed by its CTA, completed by what others send to it.
+/// The word at the same place in CTA `rank`, which must not have left.
+__device__ inline std::uint32_t load_remote(const std::uint32_t* own, int rank) {
+  std::uint32_t word;
+  asm volatile("ld.shared::cluster.u32 %0, [%1];"
+               : "=r"(word)
+               : "r"(shared_address(own, rank))
+               : "memory");
+  return word;
+}
+
+/// A barrier that counts bytes: armed by its CTA, completed by what others send to it. For a
+/// further phase its CTA calls `mbarrier_expect` after the last one; what is sent may come before
+/// that.
 using ByteBarrier = std::uint64_t;
 
 /// One thread; before a barrier that its users pass.
@@ -40,25 +60,34 @@ __device__ inline void arm(ByteBarrier* barrier, std::uint32_t bytes) {
       : "memory");
 }
 
-/// Sends a float to the same place in CTA `rank`, which must have armed its barrier and stays until
-/// it has waited for it.
+/// Sends a value to the same place in CTA `rank`, which must have armed its barrier and stays until
+/// it has waited for it. Each counts on the barrier by itself, so few large ones are better than
+/// many small ones. Illegal in a launch without clusters, one of single CTAs included.
 __device__ inline void send(float* own, ByteBarrier* barrier, int rank, float value) {
   asm volatile("st.async.shared::cluster.mbarrier::complete_tx::bytes.f32 [%0], %1, [%2];" ::"r"(
                    shared_address(own, rank)),
                "f"(value), "r"(shared_address(barrier, rank))
                : "memory");
 }
+/// Aligned to its 16 bytes.
+__device__ inline void send(float4* own, ByteBarrier* barrier, int rank, float4 value) {
+  asm volatile(
+      "st.async.shared::cluster.mbarrier::complete_tx::bytes.v4.f32 [%0], {%1, %2, %3, %4}, "
+      "[%5];" ::"r"(shared_address(own, rank)),
+      "f"(value.x), "f"(value.y), "f"(value.z), "f"(value.w), "r"(shared_address(barrier, rank))
+      : "memory");
+}
 
-/// Returns once all bytes are here.
-__device__ inline void wait(ByteBarrier* barrier) {
+/// Returns once all bytes of the phase are here; the first phase has parity 0.
+__device__ inline void wait(ByteBarrier* barrier, unsigned parity = 0) {
   std::uint32_t done = 0;
   while (done == 0)
     asm volatile(
         "{\n.reg .pred p;\n"
-        "mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 p, [%1], 0;\n"
+        "mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 p, [%1], %2;\n"
         "selp.u32 %0, 1, 0, p;\n}"
         : "=r"(done)
-        : "r"(shared_address(barrier))
+        : "r"(shared_address(barrier)), "r"(parity)
         : "memory");
 }
 

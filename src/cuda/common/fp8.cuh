@@ -26,14 +26,13 @@ __device__ inline float clamp_to_e4m3(float x) { return fmaxf(fminf(x, 448.0F), 
 
 /// As `ue8m0_ceil` of core/fp8.h, for finite x > 0.
 __device__ inline std::uint32_t ue8m0_ceil(float x) {
-  const std::uint32_t u = __float_as_uint(x);
-  return (u >> 23 & 0xFFU) + ((u & 0x7FFFFFU) != 0 ? 1U : 0U);
+  return (__float_as_uint(x) + 0x7FFFFFU) >> 23;
 }
 /// 2^(byte - 127), for 1 <= byte <= 254.
 __device__ inline float ue8m0_value(std::uint32_t byte) { return __uint_as_float(byte << 23); }
 /// 2^(127 - byte), for 1 <= byte <= 253.
 __device__ inline float ue8m0_reciprocal(std::uint32_t byte) {
-  return __uint_as_float(254U - byte << 23);
+  return __uint_as_float((254U - byte) << 23);
 }
 
 }  // namespace k3::cuda

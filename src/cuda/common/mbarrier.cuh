@@ -25,8 +25,20 @@ __device__ inline void mbarrier_init(MBarrier* barrier, unsigned arrivals) {
                : "memory");
 }
 
+/// The same thread, after its barriers: bulk copies, which do not pass barriers, see them made.
+__device__ inline void mbarrier_publish_inits() {
+  asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+}
+
 __device__ inline void mbarrier_arrive(MBarrier* barrier) {
   asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(shared_address(barrier))
+               : "memory");
+}
+
+/// Arrives for `count` threads at once.
+__device__ inline void mbarrier_arrive(MBarrier* barrier, unsigned count) {
+  asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0], %1;" ::"r"(shared_address(barrier)),
+               "r"(count)
                : "memory");
 }
 

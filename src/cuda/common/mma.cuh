@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <cuda_bf16.h>
-
 #include <cstdint>
 
 #include "cuda/common/mbarrier.cuh"
+#include "cuda/common/packed_bf16.cuh"
 
 /// Warp-level matrix products that every chip from sm_90 on has: m16n8k16, bf16 operands, fp32
 /// sums. Fragments, with g = lane / 4 and t = lane % 4; a pair is two neighbouring columns:
@@ -28,16 +27,6 @@ struct FragmentC {
 struct SumTile {
   FragmentC half[2];
 };
-
-/// Two floats rounded to bf16, the first in the low half.
-__device__ inline std::uint32_t pack_bf16(float low, float high) {
-  const __nv_bfloat162 pair = __floats2bfloat162_rn(low, high);
-  return reinterpret_cast<const std::uint32_t&>(pair);
-}
-
-__device__ inline float2 unpack_bf16(std::uint32_t pair) {
-  return {__uint_as_float(pair << 16), __uint_as_float(pair & 0xFFFF0000U)};
-}
 
 /// The product of two pairs, rounded.
 __device__ inline std::uint32_t multiply_pairs(std::uint32_t x, std::uint32_t y) {

@@ -38,6 +38,60 @@ __device__ float max(float x) {
   return x;
 }
 
+/// The maximum over groups of `lanes` neighbours, a power of two that all lanes agree on.
+__device__ inline float max(float x, int lanes) {
+#pragma unroll
+  for (int distance = 1; distance < 32; distance *= 2)
+    if (distance < lanes) x = fmaxf(x, __shfl_xor_sync(kAllLanes, x, distance));
+  return x;
+}
+
+/// Which of kCount values `scatter_sums` leaves in a lane; -1 in lanes that it leaves none.
+template <int kCount>
+__device__ int scattered_index(unsigned lane) {
+  int index = 0;
+  int left = kCount;
+  int count = kCount;
+  for (unsigned distance = 16; distance > 0; distance /= 2) {
+    const int half = (count + 1) / 2;
+    const bool upper = (lane & distance) != 0;
+    index += upper ? half : 0;
+    left = upper ? left - half : (left < half ? left : half);
+    count = half;
+  }
+  return left > 0 ? index : -1;
+}
+
+/// The sums over all lanes of kCount <= 32 values, each in the lane that `scattered_index` says.
+/// Half of the values a lane still has go to a partner each time: 20 shuffles for 18 values, not
+/// 90. The order is fixed.
+template <int kCount, unsigned kDistance = 16>
+__device__ float scatter_sums(const float (&x)[kCount], unsigned lane) {
+  constexpr int kHalf = (kCount + 1) / 2;
+  const bool upper = (lane & kDistance) != 0;
+  float kept[kHalf];
+#pragma unroll
+  for (int i = 0; i < kHalf; ++i) {
+    const float low = x[i];
+    const float high = i + kHalf < kCount ? x[i + kHalf] : 0.0F;
+    kept[i] = (upper ? high : low) + __shfl_xor_sync(kAllLanes, upper ? low : high, kDistance);
+  }
+  if constexpr (kDistance == 1)
+    return kept[0];
+  else
+    return scatter_sums<kHalf, kDistance / 2>(kept, lane);
+}
+
+/// The sum over this lane and those below it.
+__device__ inline int inclusive_sum(int x, unsigned lane) {
+#pragma unroll
+  for (unsigned distance = 1; distance < 32; distance *= 2) {
+    const int below = __shfl_up_sync(kAllLanes, x, distance);
+    if (lane >= distance) x += below;
+  }
+  return x;
+}
+
 namespace detail {
 template <class Unit, int kBytes>
 __device__ void copy(const void* from, void* to, unsigned lane) {

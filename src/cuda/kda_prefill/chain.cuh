@@ -2,6 +2,7 @@
 #pragma once
 
 #include "cuda/common/mma.cuh"
+#include "cuda/common/prefetch.cuh"
 #include "cuda/kda_prefill/plan.cuh"
 
 /// The serial half of a prefill takes value channels of a (sequence, value head) from the first
@@ -25,12 +26,32 @@ struct PrefillChainTask {
   PrefillSequence sequence;
 };
 
+/// Value heads of all sequences that the chain takes.
+__device__ inline unsigned num_heads_of_all(const KdaPrefillProblem& p, const PrefillPlan& plan) {
+  const int sequences = plan.longest != nullptr ? *plan.num_long : p.N;
+  return static_cast<unsigned>(sequences) * static_cast<unsigned>(p.HV);
+}
+
+/// Runs `run(index)` for the CTA's share of `count` tasks, which are sorted by length. Mostly that
+/// is one. Where there are rounds, every second one counts backwards: who had the longest task of
+/// one has the shortest of the next.
+template <class Run>
+__device__ void for_each_task(unsigned count, const Run& run) {
+  for (unsigned round = 0;; ++round) {
+    const unsigned place = round % 2 == 0 ? blockIdx.x : gridDim.x - 1 - blockIdx.x;
+    const unsigned index = round * gridDim.x + place;
+    if (index >= count) return;
+    run(index);
+  }
+}
+
 /// Longest sequences first.
 __device__ inline PrefillChainTask find_task(const KdaPrefillProblem& p, const PrefillPlan& plan,
-                                             int index) {
+                                             unsigned index) {
+  const auto heads = static_cast<unsigned>(p.HV);
   PrefillChainTask task;
-  task.head = index % p.HV;
-  task.n = index / p.HV;
+  task.head = static_cast<int>(index % heads);
+  task.n = static_cast<int>(index / heads);
   if (plan.longest != nullptr) task.n = plan.longest[task.n];
   task.sequence = find_sequence(p, plan, task.n);
   return task;
@@ -71,6 +92,19 @@ class ChainStates {
         slot_(p.state_indices != nullptr ? p.state_indices[task.n] : task.n),
         tracked_(p.tracked_states != nullptr ? p.track_chunk_idx[task.n] : -1) {
     if (slot_ >= p.state_rows) slot_ = -1;
+  }
+
+  /// Asks for the head's whole state into the L2; any number of warps, which share it.
+  __device__ void prefetch_initial() const {
+    if (p_.initial_state == nullptr || slot_ < 0) return;
+    constexpr int kLine = 128;
+    const int size = p_.state_dtype == DType::kF32 ? 4 : 2;
+    const auto* const first =
+        static_cast<const std::byte*>(p_.initial_state) +
+        (slot_ * p_.initial_slot_stride + task_.head * std::int64_t{kHeadElements}) * size;
+    for (int at = kLine * static_cast<int>(threadIdx.x); at < kHeadElements * size;
+         at += kLine * static_cast<int>(blockDim.x))
+      prefetch_l2(first + at);
   }
 
   /// Zeros where there is none.
@@ -178,12 +212,35 @@ __device__ inline void load_new_values(std::uint32_t tile, int value, int lane, 
   }
 }
 
+/// Columns of outputs, rounded, to where load_new_values reads.
+__device__ inline void store_new_rows(const ChainTokensOperand& O, std::uint32_t tile, int value,
+                                      int lane) {
+#pragma unroll
+  for (int t = 0; t < kChunk / 16; ++t)
+    store_matrices_transposed(
+        O[t].a, tile + SwizzledTile<kHalf>::offset(16 * t + lane % 8 + 8 * (lane / 16),
+                                                   value + 8 * (lane / 8 % 2)));
+}
+
 /// Where the rows of out begin that have these value channels.
 __device__ inline bf16* first_output(const KdaPrefillProblem& p, const PrefillChainTask& task,
                                      int first_value) {
   return p.out + (p.packed ? 0 : task.n * p.out_strides.batch) +
          task.sequence.begin * p.out_strides.token + task.head * p.out_strides.head + first_value;
 }
+
+/// A chunk's place in a ring.
+template <int kStages>
+struct RingPlace {
+  int stage = 0;
+  unsigned parity = 0;
+
+  __device__ void advance() {
+    if (++stage < kStages) return;
+    stage = 0;
+    parity ^= 1U;
+  }
+};
 
 /// How many rows of chunk `c` exist.
 __device__ inline int rows_of_chunk(const PrefillSequence& sequence, int c) {

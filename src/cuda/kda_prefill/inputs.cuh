@@ -6,8 +6,8 @@
 #include "cuda/kda_prefill/inverse.cuh"
 #include "cuda/kda_prefill/plan.cuh"
 
-/// How the builder's CTA of eight warps sees the tokens of its chunk: warp w has rows 8 w .. + 7,
-/// half of a block of 16, and a lane four neighbouring channels from 4 lane on.
+/// How a CTA of eight warps (builder.cuh, one_chunk.cuh) sees the tokens of its chunk: warp w has
+/// rows 8 w .. + 7, half of a block of 16, and a lane four neighbouring channels from 4 lane on.
 namespace k3::cuda {
 
 inline constexpr int kBuilderWarps = 8;
@@ -22,23 +22,17 @@ inline constexpr float kMinLog2Decay = -160.0F;
 
 using ChunkTile = SwizzledTile<kChunk>;
 
-/// Blocks on or below the diagonal, by rows.
-inline constexpr int kLowerBlocks = kBlocks * (kBlocks + 1) / 2;
-
-/// The way of wide_range.cuh uses columns and values as two more operands of its levels, and totals
-/// for the G of the warps' first rows.
-struct BuilderShared {
-  bf16 keys[kChunk * kHeadDim];      ///< row operands of L, and of W; then -W
-  bf16 queries[kChunk * kHeadDim];   ///< row operands of the output matrix
-  bf16 columns[kChunk * kHeadDim];   ///< column operands of both; then M in two parts
-  bf16 values[kChunk * kHeadDim];    ///< v, then U
+/// What the steps of both kernels work on. The way of wide_range.cuh keeps the operands of a level
+/// in keys and queries, and in totals the G of the warps' first rows.
+struct alignas(128) ChunkTiles {
+  bf16 keys[kChunk * kHeadDim];      ///< k; row operands of L
+  bf16 queries[kChunk * kHeadDim];   ///< q; row operands of the output matrix
+  bf16 columns[kChunk * kHeadDim];   ///< column operands of both
   LowerMatrix lower;                 ///< L, then (I + L)^-1
   float4 totals[kBuilderWarps][32];  ///< decay of a warp's rows, by channels
-  /// exp of the references: from the chunk's start, in either half of a word ...
-  std::uint32_t from_start[kBlocks][kHeadDim];
-  /// ... and from that of block j to that of block i in [i (i + 1) / 2 + j]: of each 16 channels
-  /// the pairs t and t + 4 together, as fragments B hold them.
-  uint2 between[kLowerBlocks][kHeadDim / 4];
+  /// exp from the reference of block j to that of block i > j in [i (i - 1) / 2 + j]: of each 16
+  /// channels the pairs t and t + 4 together, as fragments B hold them.
+  uint2 between[kBlocks * (kBlocks - 1) / 2][kHeadDim / 4];
   float beta[kChunk];
 };
 
@@ -53,7 +47,6 @@ struct BuilderTask {
   std::int64_t batch = 0;
   std::int64_t token = 0;  ///< first
   int rows = 0;            ///< of the chunk, 1 to 64
-  ChunkFactors* factors = nullptr;
 };
 
 __device__ inline float4 exp2_approx(float4 x) {
@@ -130,12 +123,17 @@ __device__ inline float bounded_decay(float x) {
   return y;
 }
 
-/// Raw gates become log2 decays of the steps, at least kMinLog2Decay; none past the chunk's rows.
+/// Raw gates become log2 decays of the steps, at least kMinLog2Decay (a bound above it makes sure
+/// of that by itself); none past the chunk's rows.
 __device__ inline void activate_gates(const KdaPrefillProblem& p, const BuilderTask& task,
                                       float4 (&g)[kRows]) {
   const auto apply = [&](const auto& log2_decay) {
 #pragma unroll
-    for (int i = 0; i < kRows; ++i) g[i] = map(log2_decay(g[i]), bounded_decay);
+    for (int i = 0; i < kRows; ++i) g[i] = log2_decay(g[i]);
+  };
+  const auto clamp = [&] {
+#pragma unroll
+    for (int i = 0; i < kRows; ++i) g[i] = map(g[i], bounded_decay);
   };
   float4 bias = {0.0F, 0.0F, 0.0F, 0.0F};
   if (p.dt_bias != nullptr) {
@@ -144,6 +142,7 @@ __device__ inline void activate_gates(const KdaPrefillProblem& p, const BuilderT
   }
   if (!p.gate_in_kernel) {
     apply([](float4 x) { return x * kLog2E; });
+    clamp();
   } else if (p.has_lower_bound) {
     // lower_bound sigmoid(a (x + bias)), both exponentials to base 2
     const float slope = -kLog2E * gate_scale(p.A_log, task.head);
@@ -153,9 +152,11 @@ __device__ inline void activate_gates(const KdaPrefillProblem& p, const BuilderT
       return map(exp2_approx(fma(x, slope, offset)),
                  [&](float e) { return bound * rcp_approx(1.0F + e); });
     });
+    if (bound < kMinLog2Decay) clamp();
   } else {
     const float a = kLog2E * gate_scale(p.A_log, task.head);
     apply([&](float4 x) { return map(x + bias, softplus) * -a; });
+    clamp();
   }
   if (task.rows == kChunk) return;
 #pragma unroll
@@ -190,15 +191,11 @@ __device__ void halve_rows(float (&sums)[kRows], int lane) {
   if constexpr (kKept > 1) halve_rows<kKept / 2>(sums, lane);
 }
 
-/// Sums over channels of x y, by rows: 32 / kRows lanes have that of a
-/// row, the first ones of the first.
-__device__ inline float sum_of_rows(const Bf16Quad (&x)[kRows], const Bf16Quad (&y)[kRows],
-                                    int lane) {
-  float sums[kRows];
-#pragma unroll
-  for (int i = 0; i < kRows; ++i) sums[i] = t128_group(widen(x[i]), widen(y[i]));
-  halve_rows<kRows / 2>(sums, lane);
-  return t128_all_lanes<32 / kRows>(sums[0]);
+/// Sums of a warp's rows over the lanes: 32 / kRows lanes get that of a row, the first ones of the
+/// first.
+__device__ inline float sum_of_rows(float (&parts)[kRows], int lane) {
+  halve_rows<kRows / 2>(parts, lane);
+  return t128_all_lanes<32 / kRows>(parts[0]);
 }
 
 /// Scales of a warp's rows, as sum_of_rows leaves them.
@@ -215,11 +212,16 @@ struct RowScales {
   }
 };
 
-__device__ inline RowScales row_scales(const KdaPrefillProblem& p, const Bf16Quad (&q)[kRows],
-                                       const Bf16Quad (&k)[kRows], int lane) {
-  if (!p.qk_l2norm) return {p.scale, 1.0F};
-  return {p.scale * rsqrtf(sum_of_rows(q, q, lane) + kKdaL2Eps),
-          rsqrtf(sum_of_rows(k, k, lane) + kKdaL2Eps)};
+/// 1 / |x| of the warp's rows, as sum_of_rows leaves them; `quad(i)` is the thread's part of row i.
+template <class Quad>
+__device__ float inverse_norms(int lane, const Quad& quad) {
+  float squares[kRows];
+#pragma unroll
+  for (int i = 0; i < kRows; ++i) {
+    const float4 x = widen(quad(i));
+    squares[i] = t128_group(x, x);
+  }
+  return rsqrtf(sum_of_rows(squares, lane) + kKdaL2Eps);
 }
 
 }  // namespace k3::cuda

@@ -31,12 +31,10 @@ struct Tf32B {
   std::uint32_t b[2];
 };
 
-/// To the nearest tf32 number, halves away from zero.
-__device__ inline std::uint32_t round_to_tf32(float x) {
-  std::uint32_t rounded;
-  asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(rounded) : "f"(x));
-  return rounded;
-}
+/// A float for a product that takes its upper 19 bits as a tf32 number: half a unit more, the
+/// nearest one, halves away from zero. A NaN may be lost on the way; where L has one, factors that
+/// do not come from here have it, too.
+__device__ inline std::uint32_t round_to_tf32(float x) { return __float_as_uint(x) + 0x1000U; }
 
 /// Rows row0 .. + 15, columns column0 .. + 7.
 __device__ inline Tf32A load_tf32_a(const LowerMatrix& x, int row0, int column0, int lane) {

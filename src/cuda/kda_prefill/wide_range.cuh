@@ -3,7 +3,7 @@
 
 #include "cuda/kda_prefill/inputs.cuh"
 
-/// Steps 2 and 3 of the builder for any gates, minus infinity included: no factor exceeds 1. Of
+/// Steps 2 and 3 of factors.cuh for any gates, minus infinity included: no factor exceeds 1. Of
 /// rows j < i let m be the highest bit in which they differ: then i has it and j has not, and
 /// between them lies the row r with the bits of i above m, bit m, and zeros below.
 ///
@@ -13,12 +13,6 @@
 /// operand is k (and q) times exp(-|G - G_r|); of the products of a level's tiles its pairs count.
 /// About twice the work of the way with one reference a block.
 namespace k3::cuda {
-
-/// Two tiles each of keys and queries, which the levels use in turns.
-struct LevelBuffers {
-  bf16* keys[2];
-  bf16* queries[2];
-};
 
 /// The thread's part of a chunk.
 struct LevelRows {
@@ -30,8 +24,7 @@ struct LevelRows {
 
 /// Of rows of other warps, shared.totals holds the G of the first ones.
 template <int kLevel>
-__device__ void write_level(const LevelRows& rows, const BuilderTask& task,
-                            const BuilderShared& shared, bf16* keys, bf16* queries) {
+__device__ void write_level(const LevelRows& rows, const BuilderTask& task, ChunkTiles& shared) {
   float4 border = {};
   if constexpr (kLevel >= kRows) {
     constexpr int kWarps = kLevel / kRows;
@@ -45,8 +38,8 @@ __device__ void write_level(const LevelRows& rows, const BuilderTask& task,
     const float4 factor = exp2_approx(is_query ? rows.G[i] - border : border - rows.G[i]);
     const float k_scale = rows.scales.k_of(i);
     const float q_scale = rows.scales.q_of(i);
-    at.of(keys, i) = narrow(widen(rows.k[i]) * k_scale * factor);
-    if (is_query) at.of(queries, i) = narrow(widen(rows.q[i]) * q_scale * factor);
+    at.of(shared.keys, i) = narrow(widen(rows.k[i]) * k_scale * factor);
+    if (is_query) at.of(shared.queries, i) = narrow(widen(rows.q[i]) * q_scale * factor);
   }
 }
 
@@ -70,8 +63,7 @@ __device__ bool level_tile(int warp, int& row0, int& column0) {
 
 /// Products of a level's operands into L and the output matrix, where the pair is of this level.
 template <int kLevel>
-__device__ void multiply_level(const BuilderTask& task, BuilderShared& shared, const bf16* keys,
-                               const bf16* queries) {
+__device__ void multiply_level(const BuilderTask& task, bf16* output_matrix, ChunkTiles& shared) {
   int row0 = 0;
   int column0 = 0;
   if (!level_tile<kLevel>(task.warp, row0, column0)) return;
@@ -81,8 +73,8 @@ __device__ void multiply_level(const BuilderTask& task, BuilderShared& shared, c
   for (int d = 0; d < kHeadDim; d += 32) {
     // Two steps of 16 channels of the eight columns: pieces d / 8 .. + 3 of their rows.
     const int at = d / kHalf * kHalfTileBytes;
-    const std::uint32_t key_half = shared_address(keys) + at;
-    const std::uint32_t query_half = shared_address(queries) + at;
+    const std::uint32_t key_half = shared_address(shared.keys) + at;
+    const std::uint32_t query_half = shared_address(shared.queries) + at;
     std::uint32_t b[4];
     load_matrices(b, key_half + SwizzledTile<kHalf>::offset(column0 + task.lane % 8,
                                                             d % kHalf + 8 * (task.lane / 8)));
@@ -102,26 +94,31 @@ __device__ void multiply_level(const BuilderTask& task, BuilderShared& shared, c
     const bool is_here = (i & kLevel) != 0 && ((i ^ j) & ~(kLevel - 1)) == kLevel;
     if (!is_here) continue;
     shared.lower[i][j] = shared.beta[i] * lower.c[c];
-    *reinterpret_cast<bf16*>(reinterpret_cast<std::byte*>(task.factors->output_matrix) +
+    *reinterpret_cast<bf16*>(reinterpret_cast<std::byte*>(output_matrix) +
                              ChunkTile::offset(i, j)) = narrow(output.c[c]);
   }
 }
 
 template <int kLevel>
-__device__ void run_levels(const LevelRows& rows, const BuilderTask& task, BuilderShared& shared,
-                           const LevelBuffers& buffers, int turn) {
-  write_level<kLevel>(rows, task, shared, buffers.keys[turn], buffers.queries[turn]);
+__device__ void run_levels(const LevelRows& rows, const BuilderTask& task, bf16* output_matrix,
+                           ChunkTiles& shared) {
+  write_level<kLevel>(rows, task, shared);
   __syncthreads();
-  multiply_level<kLevel>(task, shared, buffers.keys[turn], buffers.queries[turn]);
-  if constexpr (kLevel > 1) run_levels<kLevel / 2>(rows, task, shared, buffers, turn ^ 1);
+  multiply_level<kLevel>(task, output_matrix, shared);
+  __syncthreads();
+  if constexpr (kLevel > 1) run_levels<kLevel / 2>(rows, task, output_matrix, shared);
 }
 
 /// The output matrix as it is before the levels: its diagonal and zeros.
-__device__ inline void start_output_matrix(const LevelRows& rows, const BuilderTask& task) {
-  auto* const matrix = reinterpret_cast<std::byte*>(task.factors->output_matrix);
+__device__ inline void start_output_matrix(const LevelRows& rows, const BuilderTask& task,
+                                           bf16* output_matrix) {
+  auto* const matrix = reinterpret_cast<std::byte*>(output_matrix);
   for (int at = static_cast<int>(threadIdx.x); at < kChunk * kChunk / 8; at += kBuilderThreads)
     reinterpret_cast<uint4*>(matrix)[at] = uint4{0, 0, 0, 0};
-  const float sum = sum_of_rows(rows.q, rows.k, task.lane);
+  float products[kRows];
+#pragma unroll
+  for (int i = 0; i < kRows; ++i) products[i] = t128_group(widen(rows.q[i]), widen(rows.k[i]));
+  const float sum = sum_of_rows(products, task.lane);
   __syncthreads();
   const int row = task.first_row + task.lane / 4;
   if (task.lane % 4 == 0)
@@ -129,35 +126,39 @@ __device__ inline void start_output_matrix(const LevelRows& rows, const BuilderT
         narrow(rows.scales.q * rows.scales.k * sum);
 }
 
-/// The operands of the chain. The keys stand where no factor is to follow.
-__device__ inline void write_chain_operands(const LevelRows& rows, float4 last,
-                                            const BuilderTask& task, BuilderShared& shared) {
+/// The operands of the chain.
+template <class Factors>
+__device__ void write_chain_operands(const LevelRows& rows, float4 last, const BuilderTask& task,
+                                     const Factors& factors) {
   const ThreadQuads at(task);
 #pragma unroll
   for (int i = 0; i < kRows; ++i) {
     const float4 decay = exp2_approx(rows.G[i]);
     const float4 key = widen(rows.k[i]) * rows.scales.k_of(i);
     const float4 query = widen(rows.q[i]) * rows.scales.q_of(i);
-    at.of(shared.keys, i) = narrow(key * decay);
-    at.of(task.factors->q_decayed, i) = narrow(query * decay);
-    at.of(task.factors->k_remaining, i) = narrow(key * exp2_approx(last - rows.G[i]));
+    factors.put_decayed(at, i, narrow(key * decay), narrow(query * decay));
+    at.of(factors.k_remaining(), i) = narrow(key * exp2_approx(last - rows.G[i]));
   }
-  const std::uint32_t one = pack_bf16(1.0F, 1.0F);
-  *reinterpret_cast<uint4*>(&shared.from_start[task.warp / 2][task.channel]) = {one, one, one, one};
+  factors.put_start(task, {1.0F, 1.0F, 1.0F, 1.0F});
   if (task.warp == 0)
-    *reinterpret_cast<float4*>(&task.factors->gamma[task.channel]) = exp2_approx(last);
+    *reinterpret_cast<float4*>(factors.gamma() + task.channel) = exp2_approx(last);
 }
 
 /// After accumulate_in_warp, whose totals it takes over. By itself, so that the common way keeps
 /// its registers.
+template <class Factors>
 __device__ __noinline__ void make_wide_range_factors(const KdaPrefillProblem& p, BuilderTask task,
-                                                     BuilderShared& shared) {
+                                                     Factors factors, ChunkTiles& shared) {
   LevelRows rows;
   load_rows(p.q, p.q_strides, task, task.key_head, rows.q);
   load_rows(p.k, p.k_strides, task, task.key_head, rows.k);
   load_gates(p, task, rows.G);
   activate_gates(p, task, rows.G);
-  rows.scales = row_scales(p, rows.q, rows.k, task.lane);
+  rows.scales = {p.scale, 1.0F};
+  if (p.qk_l2norm) {
+    rows.scales.k = inverse_norms(task.lane, [&](int i) { return rows.k[i]; });
+    rows.scales.q *= inverse_norms(task.lane, [&](int i) { return rows.q[i]; });
+  }
   float4 before = {};
   float4 last = {};
 #pragma unroll
@@ -170,11 +171,10 @@ __device__ __noinline__ void make_wide_range_factors(const KdaPrefillProblem& p,
   for (int i = 1; i < kRows; ++i) rows.G[i] = rows.G[i - 1] + rows.G[i];
   __syncthreads();  // everyone has read the totals
   shared.totals[task.warp][task.lane] = rows.G[0];
-  start_output_matrix(rows, task);
+  start_output_matrix(rows, task, factors.output_matrix());
   __syncthreads();
-  const LevelBuffers buffers = {{shared.keys, shared.columns}, {shared.queries, shared.values}};
-  run_levels<32>(rows, task, shared, buffers, 0);
-  write_chain_operands(rows, last, task, shared);
+  run_levels<32>(rows, task, factors.output_matrix(), shared);
+  write_chain_operands(rows, last, task, factors);
 }
 
 }  // namespace k3::cuda

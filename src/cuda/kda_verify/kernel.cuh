@@ -19,7 +19,7 @@
 /// Shared memory: for each stage a request, and of each of its tokens q, k, decay, beta, k.q, v
 /// (o takes its place) and gate; for each warp of the chain room to bring its rows into its layout.
 ///
-/// Barriers (of a stage, once a request):
+/// Barriers (of a stage, once a request; every lane arrives for itself):
 ///   request_known   the request stands in shared memory: rows can be asked for
 ///   query_made      one a token: its q stands there, for k . q
 ///   token_made      one a token: all of it stands there
@@ -52,6 +52,7 @@ __device__ void run_chain(const KdaVerifyProblem& p, const VerifyTask<Traits>& t
         decay_and_dot<Layout, true>(h, token.decay, token.k, &token.q, task.lane);
     float* const v = task.v(t) + row;
     const float u = (*v - dots.hk) * token.beta;
+    __syncwarp();  // every lane of the row has read it
     if (task.lane % Layout::kLanes < Layout::kBatches) *v = fmaf(u, token.qk, dots.hq);
     if (t + 1 == request.length && snapshot == nullptr) break;
     update_chain<Layout, StateT>(h, token.k, u, task.lane);
@@ -132,8 +133,7 @@ __device__ void run_chains(const KdaVerifyProblem& p, VerifyTask<Traits> task, i
       if constexpr (Traits::kClusterSize > 1) cluster_wait();
       write_zeros(p, task, request);
     }
-    __syncwarp();
-    if (task.lane == 0) mbarrier_arrive(&task.shared->stage_free[task.stage]);
+    mbarrier_arrive(&task.shared->stage_free[task.stage]);
   }
 }
 
@@ -178,10 +178,10 @@ __global__ __launch_bounds__(Traits::kNumThreads, Traits::kMinCtas) void kda_ver
   if (threadIdx.x == 0) {
     for (int stage = 0; stage < Traits::kStages; ++stage) {
       mbarrier_init(&shared.request_known[stage], 1);
-      mbarrier_init(&shared.stage_free[stage], Traits::kChainWarps);
+      mbarrier_init(&shared.stage_free[stage], 32 * Traits::kChainWarps);
       for (int t = 0; t < kKdaMaxVerifyTokens; ++t) {
-        mbarrier_init(&shared.query_made[stage][t], 1);
-        mbarrier_init(&shared.token_made[stage][t], 4);
+        mbarrier_init(&shared.query_made[stage][t], 32);
+        mbarrier_init(&shared.token_made[stage][t], 4 * 32);
       }
     }
     if constexpr (Traits::kClusterSize > 1)

@@ -84,11 +84,10 @@ class VerifyConvolution {
   bf16* scratch_ = nullptr;  ///< of token 0, or null
 };
 
-/// Says that the warp's part of token t stands in shared memory.
+/// Says that this lane's part of token t stands in shared memory.
 template <class Traits>
 __device__ void hand_over(const VerifyTask<Traits>& task, int t) {
-  __syncwarp();
-  if (task.lane == 0) mbarrier_arrive(&task.shared->token_made[task.stage][t]);
+  mbarrier_arrive(&task.shared->token_made[task.stage][t]);
 }
 
 /// Role q, k or v over the tokens of a request.
@@ -115,8 +114,7 @@ __device__ void make_vectors(const KdaVerifyProblem& p, const VerifyTask<Traits>
     auto& token = task.token(t);
     if constexpr (kRole == kQuery) {
       token.q.set(task.lane, normalised_query(y, p.scale));
-      __syncwarp();
-      if (task.lane == 0) mbarrier_arrive(&task.shared->query_made[task.stage][t]);
+      mbarrier_arrive(&task.shared->query_made[task.stage][t]);
     } else if constexpr (kRole == kKey) {
       const float4 k = normalised_key(y);
       token.k.set(task.lane, k);
@@ -224,8 +222,8 @@ __device__ void make_tokens(const KdaVerifyProblem& p, VerifyTask<Traits> task, 
     // Tokens that the request has not: their barriers go through every phase all the same.
     if (task.lane >= (request.is_live ? request.length : 0) && task.lane < task.max_tokens &&
         task.lane % Traits::kTokenGroups == group) {
-      mbarrier_arrive(&task.shared->token_made[task.stage][task.lane]);
-      if (role == kQuery) mbarrier_arrive(&task.shared->query_made[task.stage][task.lane]);
+      mbarrier_arrive(&task.shared->token_made[task.stage][task.lane], 32);
+      if (role == kQuery) mbarrier_arrive(&task.shared->query_made[task.stage][task.lane], 32);
     }
   }
 }

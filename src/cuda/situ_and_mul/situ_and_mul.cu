@@ -3,56 +3,39 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <limits>
 
 #include "cuda/common/alignment.h"
 #include "cuda/common/error.h"
 #include "cuda/common/launch.h"
+#include "cuda/common/vector_blocks.h"
 #include "cuda/situ_and_mul/kernel.cuh"
 
 namespace k3::cuda {
 namespace {
 
-constexpr std::int64_t kMaxVectors = (std::int64_t{1} << 31) - 1;
-
-/// Never infinite, so that a zero times it stays a zero.
-float finite_reciprocal(float x) {
-  constexpr float kMax = std::numeric_limits<float>::max();
-  return std::clamp(1.0F / x, -kMax, kMax);
-}
-
 template <class Traits>
 cudaError_t launch_all(const SituAndMulProblem& problem, bool pdl, cudaStream_t stream) {
-  const std::int64_t row_vectors = problem.D / Traits::kVec;
   SituAndMulParams p;
   p.input_stride = problem.input_stride;
   p.out_stride = problem.out_stride;
-  p.beta = problem.beta;
-  p.inv_beta = finite_reciprocal(problem.beta);
-  p.linear_beta = problem.linear_beta;
-  p.inv_linear_beta = finite_reciprocal(problem.linear_beta);
+  p.caps = situ_caps(problem.beta, problem.linear_beta);
 
-  for (std::int64_t vector = 0; vector < row_vectors; vector += kMaxVectors) {
-    const std::int64_t vectors = std::min(kMaxVectors, row_vectors - vector);
-    p.row_vectors = static_cast<std::uint32_t>(vectors);
-    p.by_row_vectors = Divider(p.row_vectors);
-    const std::int64_t max_rows = kMaxVectors / vectors;
-    for (std::int64_t row = 0; row < problem.num_rows; row += max_rows) {
-      const std::int64_t rows = std::min(max_rows, problem.num_rows - row);
-      p.gate = problem.input + row * problem.input_stride + vector * Traits::kVec;
-      p.up = p.gate + problem.D;
-      p.out = problem.out + row * problem.out_stride + vector * Traits::kVec;
-      p.num_vectors = static_cast<std::uint32_t>(rows * vectors);
-      LaunchConfig config;
-      config.grid = dim3((p.num_vectors - 1) / Traits::kNumThreads + 1);
-      config.block = dim3(Traits::kNumThreads);
-      config.pdl = pdl;
-      config.stream = stream;
-      const cudaError_t error = launch(situ_and_mul_kernel<Traits>, config, p);
-      if (error != cudaSuccess) return error;
-    }
-  }
-  return cudaSuccess;
+  return for_each_vector_block(
+      problem.num_rows, problem.D / Traits::kVec, [&](const VectorBlock& block) {
+        p.row_vectors = block.row_vectors;
+        p.num_vectors = block.num_vectors;
+        p.by_row_vectors = block.by_row_vectors;
+        const std::int64_t column = block.first_vector * Traits::kVec;
+        p.gate = problem.input + block.first_row * problem.input_stride + column;
+        p.up = p.gate + problem.D;
+        p.out = problem.out + block.first_row * problem.out_stride + column;
+        LaunchConfig config;
+        config.grid = block.grid(Traits::kNumThreads);
+        config.block = dim3(Traits::kNumThreads);
+        config.pdl = pdl;
+        config.stream = stream;
+        return launch(situ_and_mul_kernel<Traits>, config, p);
+      });
 }
 
 /// `kVec` is 8, 4 or 1. Problems past 2^31 vectors take several launches.

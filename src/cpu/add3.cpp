@@ -1,0 +1,146 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// out = bf16(bf16(a + b) + c) on vectors of bf16, taken apart into fp32 vectors of their even and
+// of their odd elements, which need no shuffle to come apart or together again.
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "cpu/add3.cpp"
+#include <hwy/foreach_target.h>
+
+#include <hwy/cache_control.h>
+#include <hwy/highway.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+
+#include "cpu/add3.h"
+#include "cpu/parallel.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace k3::cpu::HWY_NAMESPACE {
+namespace hn = hwy::HWY_NAMESPACE;
+namespace {
+
+using BF16Tag = hn::ScalableTag<std::uint16_t>;
+using WordTag = hn::Repartition<std::uint32_t, BF16Tag>;
+using FloatTag = hn::Repartition<float, BF16Tag>;
+using WordVec = hn::Vec<WordTag>;
+using FloatVec = hn::Vec<FloatTag>;
+
+HWY_INLINE FloatVec even_values(WordVec pairs) {
+  return hn::BitCast(FloatTag(), hn::ShiftLeft<16>(pairs));
+}
+HWY_INLINE FloatVec odd_values(WordVec pairs) {
+  return hn::BitCast(FloatTag(), hn::And(pairs, hn::Set(WordTag(), 0xFFFF0000)));
+}
+
+/// The bits of x rounded to bf16, to nearest even, in the high halves; the low ones hold rest. A
+/// NaN of such sums has a low half of zeros, which rounding leaves alone.
+HWY_INLINE WordVec rounded_high_halves(FloatVec x) {
+  const WordTag du32;
+  const auto u = hn::BitCast(du32, x);
+  const auto odd = hn::And(hn::ShiftRight<16>(u), hn::Set(du32, 1));
+  return hn::Add(hn::Add(u, hn::Set(du32, 0x7FFF)), odd);
+}
+
+HWY_INLINE WordVec rounded_sum(FloatVec a, FloatVec b, FloatVec c) {
+  return rounded_high_halves(hn::Add(odd_values(rounded_high_halves(hn::Add(a, b))), c));
+}
+
+/// One vector. No alignment, but of `out` where `kStream`.
+template <bool kStream>
+HWY_INLINE void add_vector(const std::uint16_t* a_at, const std::uint16_t* b_at,
+                           const std::uint16_t* c_at, std::uint16_t* out_at) {
+  const BF16Tag du16;
+  const WordTag du32;
+  const auto a = hn::BitCast(du32, hn::LoadU(du16, a_at));
+  const auto b = hn::BitCast(du32, hn::LoadU(du16, b_at));
+  const auto c = hn::BitCast(du32, hn::LoadU(du16, c_at));
+  const auto even = rounded_sum(even_values(a), even_values(b), even_values(c));
+  const auto odd = rounded_sum(odd_values(a), odd_values(b), odd_values(c));
+  const auto out =
+      hn::BitCast(du16, hn::Or(hn::ShiftRight<16>(even), hn::And(odd, hn::Set(du32, 0xFFFF0000))));
+  if constexpr (kStream)
+    hn::Stream(out, du16, out_at);
+  else
+    hn::StoreU(out, du16, out_at);
+}
+
+/// Fewer elements than a vector has.
+void add_rest(const std::uint16_t* a, const std::uint16_t* b, const std::uint16_t* c,
+              std::uint16_t* out, std::int64_t count) {
+  if (count == 0) return;
+  HWY_ALIGN std::uint16_t lanes[3][HWY_MAX_BYTES / sizeof(std::uint16_t)] = {};
+  std::copy_n(a, count, lanes[0]);
+  std::copy_n(b, count, lanes[1]);
+  std::copy_n(c, count, lanes[2]);
+  add_vector<false>(lanes[0], lanes[1], lanes[2], lanes[0]);
+  std::copy_n(lanes[0], count, out);
+}
+
+}  // namespace
+
+/// `count` elements of one row. `stream`: past the caches.
+void add3_span(const bf16* a_at, const bf16* b_at, const bf16* c_at, bf16* out_at,
+               std::int64_t count, bool stream) {
+  const auto lanes = static_cast<std::int64_t>(hn::Lanes(BF16Tag()));
+  const auto* a = reinterpret_cast<const std::uint16_t*>(a_at);
+  const auto* b = reinterpret_cast<const std::uint16_t*>(b_at);
+  const auto* c = reinterpret_cast<const std::uint16_t*>(c_at);
+  auto* out = reinterpret_cast<std::uint16_t*>(out_at);
+  std::int64_t i = 0;
+  if (stream) {
+    const auto past = static_cast<std::int64_t>(reinterpret_cast<std::uintptr_t>(out) / 2) % lanes;
+    i = std::min((lanes - past) % lanes, count);
+    add_rest(a, b, c, out, i);
+    for (; i + lanes <= count; i += lanes) add_vector<true>(a + i, b + i, c + i, out + i);
+    hwy::FlushStream();
+  }
+  for (; i + lanes <= count; i += lanes) add_vector<false>(a + i, b + i, c + i, out + i);
+  add_rest(a + i, b + i, c + i, out + i, count - i);
+}
+
+}  // namespace k3::cpu::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace k3::cpu {
+namespace {
+
+HWY_EXPORT(add3_span);
+
+/// Outputs per task, some 5 us of work: several short rows, or a part of a long one.
+constexpr std::int64_t kTaskOutputs = 16384;
+constexpr double kOutputTime = 3e-4;  ///< microseconds of one thread, roughly
+/// From here on outputs go past the caches: they would not stay there, and a store through a cache
+/// reads its line first, a quarter more traffic.
+constexpr std::int64_t kStreamOutputs = std::int64_t{1} << 22;
+
+}  // namespace
+
+void add3(const Add3Problem& p, const Target& target) {
+  if (p.num_rows == 0 || p.D == 0) return;
+  const auto add_part = HWY_DYNAMIC_DISPATCH(add3_span);
+  const std::int64_t span = std::min(p.D, kTaskOutputs);
+  const std::int64_t spans_per_row = (p.D + span - 1) / span;
+  const std::int64_t spans_per_task = kTaskOutputs / span;
+  const std::int64_t num_spans = p.num_rows * spans_per_row;
+  const std::int64_t num_tasks = (num_spans + spans_per_task - 1) / spans_per_task;
+  const bool stream = p.num_rows >= (kStreamOutputs + p.D - 1) / p.D;
+  const int threads = useful_threads(
+      target.threads, kOutputTime * static_cast<double>(p.num_rows) * static_cast<double>(p.D));
+  parallel_for(num_tasks, threads, [&](std::int64_t task, int /*thread*/) {
+    const std::int64_t end = std::min((task + 1) * spans_per_task, num_spans);
+    for (std::int64_t i = task * spans_per_task; i < end; ++i) {
+      const std::int64_t row = i / spans_per_row;
+      const std::int64_t begin = i % spans_per_row * span;
+      add_part(p.a + row * p.a_stride + begin, p.b + row * p.b_stride + begin,
+               p.c + row * p.c_stride + begin, p.out + row * p.out_stride + begin,
+               std::min(span, p.D - begin), stream);
+    }
+  });
+}
+
+}  // namespace k3::cpu
+#endif  // HWY_ONCE

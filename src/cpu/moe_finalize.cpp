@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// A task is a token, or a part of its columns. docs/moe_sum.md has the figures.
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "cpu/moe_finalize.cpp"
+#include <hwy/foreach_target.h>
+
+#include <hwy/highway.h>
+
+#include <algorithm>
+#include <cstdint>
+
+#include "cpu/moe_finalize.h"
+#include "cpu/moe_rows-inl.h"
+#include "cpu/parallel.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace k3::cpu::HWY_NAMESPACE {
+
+/// `length` columns of a token from `column` on.
+void sum_rows(const MoeFinalizeProblem& p, std::int64_t token, std::int64_t column,
+              std::int64_t length) {
+  RowSums sums;
+  WeightedRows rows;
+  for (int j = 0; j < p.topk; ++j) {
+    const std::int64_t row = p.idx[token * p.topk + j];
+    if (row < 0) continue;
+    const std::int64_t weight = token * p.weights_stride + j;
+    rows.weight[rows.count] = p.weights_dtype == DType::kF32
+                                  ? static_cast<const float*>(p.topk_weights)[weight]
+                                  : to_float(static_cast<const bf16*>(p.topk_weights)[weight]);
+    rows.at[rows.count++] = p.experts_out + row * p.experts_out_stride + column;
+    if (rows.count == kRowsAtOnce) add_rows<true>(rows, length, sums);
+  }
+  add_rows<true>(rows, length, sums);
+  store_sums(sums, length, p.out + token * p.out_stride + column);
+}
+
+}  // namespace k3::cpu::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace k3::cpu {
+namespace {
+
+HWY_EXPORT(sum_rows);
+
+constexpr std::int64_t kTaskColumns = 4096;
+constexpr double kElementTime = 1.2e-4;  ///< microseconds of one thread, roughly
+
+}  // namespace
+
+void moe_finalize(const MoeFinalizeProblem& p, const Target& target) {
+  const auto sum = HWY_DYNAMIC_DISPATCH(sum_rows);
+  const std::int64_t parts = (p.H + kTaskColumns - 1) / kTaskColumns;
+  const int threads =
+      useful_threads(target.threads, kElementTime * static_cast<double>(p.T) * (p.topk + 1) * p.H);
+  parallel_for(p.T * parts, threads, [&](std::int64_t task, int /*thread*/) {
+    const std::int64_t column = task % parts * kTaskColumns;
+    sum(p, task / parts, column, std::min(kTaskColumns, p.H - column));
+  });
+}
+
+}  // namespace k3::cpu
+#endif  // HWY_ONCE

@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// A task is a token, or a part of its columns. docs/moe_sum.md has the figures.
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "cpu/moe_topk_sum.cpp"
+#include <hwy/foreach_target.h>
+
+#include <hwy/highway.h>
+
+#include <algorithm>
+#include <cstdint>
+
+#include "cpu/moe_rows-inl.h"
+#include "cpu/moe_topk_sum.h"
+#include "cpu/parallel.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace k3::cpu::HWY_NAMESPACE {
+
+/// `length` columns of a token from `column` on.
+void sum_slots(const MoeTopkSumProblem& p, std::int64_t token, std::int64_t column,
+               std::int64_t length) {
+  RowSums sums;
+  const bf16* const from = p.input + token * p.token_stride + column;
+  WeightedRows rows;
+  for (int j = 0; j < p.topk; ++j) {
+    rows.at[rows.count++] = from + j * p.slot_stride;
+    if (rows.count == kRowsAtOnce) add_rows<false>(rows, length, sums);
+  }
+  add_rows<false>(rows, length, sums);
+  store_sums(sums, length, p.out + token * p.out_stride + column);
+}
+
+}  // namespace k3::cpu::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace k3::cpu {
+namespace {
+
+HWY_EXPORT(sum_slots);
+
+constexpr std::int64_t kTaskColumns = 4096;
+constexpr double kElementTime = 1.2e-4;  ///< microseconds of one thread, roughly
+
+}  // namespace
+
+void moe_topk_sum(const MoeTopkSumProblem& p, const Target& target) {
+  const auto sum = HWY_DYNAMIC_DISPATCH(sum_slots);
+  const std::int64_t parts = (p.H + kTaskColumns - 1) / kTaskColumns;
+  const int threads =
+      useful_threads(target.threads, kElementTime * static_cast<double>(p.T) * (p.topk + 1) * p.H);
+  parallel_for(p.T * parts, threads, [&](std::int64_t task, int /*thread*/) {
+    const std::int64_t column = task % parts * kTaskColumns;
+    sum(p, task / parts, column, std::min(kTaskColumns, p.H - column));
+  });
+}
+
+}  // namespace k3::cpu
+#endif  // HWY_ONCE

@@ -1,0 +1,215 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cuda/attn_res_mix/attn_res_mix.h"
+
+#include <algorithm>
+#include <array>
+
+#include "cuda/attn_res_mix/pieces.cuh"
+#include "cuda/common/cluster.cuh"
+#include "cuda/common/error.h"
+#include "cuda/common/launch.h"
+#include "cuda/common/pdl.cuh"
+#include "cuda/common/prefetch.cuh"
+
+/// attn_res_mix for few tokens: a cluster of up to eight CTAs has a token, a thread eight columns
+/// of it, all rows in registers. Every read of a token is on its way at once, spread over as many
+/// SMs, and nothing is read twice.
+///
+///   1. Sums of squares and dots of the thread's columns, added over the warp and the CTA, which
+///      sends them to every CTA of the cluster, 16 bytes a message.
+///   2. Each warp adds up what has come, in the order of the CTAs, and has the weights. Mixture;
+///      its squares go round in the same way.
+///   3. Output norm.
+///
+/// Barriers:
+///   cluster arrive/wait  every CTA has started and has armed its barriers
+///   __syncthreads        `own_sums`, later `own_squares`, of all warps are written
+///   sums_arrived         the sums of all CTAs of the cluster stand in `sums`
+///   squares_arrived      their squares in `squares`
+/// Each of the last two guards the memory of the other's step from the next token's: a CTA sends
+/// its sums of a token when it has all squares of the last, so all have read that one's sums.
+namespace k3::cuda {
+namespace {
+
+constexpr int kMaxCluster = 8;
+constexpr int kMaxColumns = 8192;
+
+template <int kRows>
+struct ClusterSums {
+  static constexpr int kCount = 2 * kRows;  ///< squares, dots
+  static constexpr int kMessages = (kCount + 3) / 4;
+  float4 values[kMessages];
+};
+
+template <int kRows, int kThreads>
+struct ClusterShared {
+  static constexpr int kWarps = kThreads / 32;
+  ClusterSums<kRows> sums[kMaxCluster];
+  ClusterSums<kRows> own_sums[kWarps];
+  float squares[kMaxCluster];
+  float own_squares[kWarps];
+  ByteBarrier sums_arrived;
+  ByteBarrier squares_arrived;
+};
+
+__device__ inline float4 operator+(float4 a, float4 b) {
+  return {a.x + b.x, a.y + b.y, a.z + b.z, a.w + b.w};
+}
+
+template <int kRows>
+__device__ void load_rows(const AttnResMixProblem& p, std::int64_t t, int column, bool exists,
+                          uint4 (&x)[kRows]) {
+#pragma unroll
+  for (int j = 0; j < kRows; ++j)
+    x[j] = exists ? *reinterpret_cast<const uint4*>(row_of<kRows>(p, t, j) + column)
+                  : uint4{0, 0, 0, 0};
+}
+
+/// grid (cluster size, tokens at once), clusters along x.
+template <int kRows, int kThreads, int kMin>
+__global__ __launch_bounds__(kThreads, kMin) void attn_res_mix_cluster_kernel(
+    const __grid_constant__ AttnResMixProblem p) {
+  using Sums = ClusterSums<kRows>;
+  constexpr int kWarps = kThreads / 32;
+  constexpr int kColumns = 8 * kThreads;
+  __shared__ ClusterShared<kRows, kThreads> shared;
+  const int rank = static_cast<int>(blockIdx.x);
+  const int cluster_size = static_cast<int>(gridDim.x);
+  const int thread = static_cast<int>(threadIdx.x);
+  const int lane = thread % 32;
+  const int warp = thread / 32;
+  const int column = rank * kColumns + 8 * thread;
+  const bool exists = column < p.H;
+  const auto sums_bytes = static_cast<std::uint32_t>(cluster_size) * std::uint32_t{sizeof(Sums)};
+  const auto squares_bytes = static_cast<std::uint32_t>(cluster_size) * std::uint32_t{4};
+  const int sum_index = warp::scattered_index<Sums::kCount>(lane);
+  const int receiver = thread / Sums::kMessages;
+  const int message = thread % Sums::kMessages;
+
+  if (lane == 0) shared.own_sums[warp].values[Sums::kMessages - 1] = float4{0, 0, 0, 0};
+  if (thread == 0) {
+    arm(&shared.sums_arrived, sums_bytes);
+    arm(&shared.squares_arrived, squares_bytes);
+  }
+  cluster_arrive_relaxed();
+  pdl_launch_dependents();
+  std::int64_t t = blockIdx.y;
+  const int columns = min(kColumns, p.H - rank * kColumns);
+  if (thread < kRows && columns > 0)
+    prefetch_l2(row_of<kRows>(p, t, thread) + rank * kColumns,
+                static_cast<std::uint32_t>(columns) * 2);
+  float c[8] = {};
+  uint4 out_norm_weight = {};
+  if (exists) {
+    load_score_vector(p, column, c);
+    out_norm_weight = *reinterpret_cast<const uint4*>(p.out_norm_weight + column);
+  }
+
+  pdl_wait();
+  uint4 x[kRows];
+  load_rows<kRows>(p, t, column, exists, x);
+  cluster_wait();
+  for (unsigned parity = 0;; parity ^= 1) {
+    float sums[Sums::kCount] = {};
+#pragma unroll
+    for (int j = 0; j < kRows; ++j) {
+      add_scores(x[j], c, sums[j], sums[kRows + j]);
+      keep_narrow(x[j]);
+    }
+    const float sum = warp::scatter_sums<Sums::kCount>(sums, lane);
+    if (sum_index >= 0) reinterpret_cast<float*>(shared.own_sums[warp].values)[sum_index] = sum;
+    __syncthreads();
+    if (receiver < cluster_size) {
+      float4 values = shared.own_sums[0].values[message];
+#pragma unroll
+      for (int w = 1; w < kWarps; ++w) values = values + shared.own_sums[w].values[message];
+      send(&shared.sums[rank].values[message], &shared.sums_arrived, receiver, values);
+    }
+
+    wait(&shared.sums_arrived, parity);
+    float total = 0.0F;
+    if (lane < Sums::kCount)
+      for (int r = 0; r < cluster_size; ++r)
+        total += reinterpret_cast<const float*>(shared.sums[r].values)[lane];
+    float weights[kRows];
+    softmax_of_totals<kRows>(total, 0, p.H, p.eps, weights);
+    float mixed[8] = {};
+#pragma unroll
+    for (int j = 0; j < kRows; ++j) add_weighted(x[j], weights[j], mixed);
+    const float squares = warp::sum(add_squares(mixed, 0.0F));
+    if (lane == 0) shared.own_squares[warp] = squares;
+    __syncthreads();
+    if (thread < cluster_size) {
+      float value = shared.own_squares[0];
+#pragma unroll
+      for (int w = 1; w < kWarps; ++w) value += shared.own_squares[w];
+      send(&shared.squares[rank], &shared.squares_arrived, thread, value);
+    }
+    if (p.write_prefix && exists)
+      *reinterpret_cast<uint4*>(written_row(p, t) + column) = x[kRows - 1];
+
+    const std::int64_t next = t + gridDim.y;
+    const bool last = next >= p.T;
+    if (!last) {
+      load_rows<kRows>(p, next, column, exists, x);
+      if (thread == 0) mbarrier_expect(&shared.sums_arrived, sums_bytes);
+    }
+    wait(&shared.squares_arrived, parity);
+    float all_squares = 0.0F;
+    for (int r = 0; r < cluster_size; ++r) all_squares += shared.squares[r];
+    const float scale = inverse_rms(all_squares, p.H, p.eps);
+    if (exists)
+      __stcs(reinterpret_cast<uint4*>(p.out + t * p.out_stride + column),
+             normed(mixed, scale, out_norm_weight));
+    if (last) return;
+    if (thread == 0) mbarrier_expect(&shared.squares_arrived, squares_bytes);
+    t = next;
+  }
+}
+
+template <int kRows, int kThreads, int kMin>
+cudaError_t launch_for(const AttnResMixProblem& p, const Target& target) {
+  constexpr std::int64_t kMaxTokensAtOnce = 65535;
+  LaunchConfig config;
+  // Two CTAs at least: one alone makes no cluster, and cannot send to itself.
+  config.cluster_size = std::max(2U, static_cast<unsigned>((p.H - 1) / (8 * kThreads) + 1));
+  config.grid = dim3(config.cluster_size, static_cast<unsigned>(std::min(p.T, kMaxTokensAtOnce)));
+  config.block = dim3(kThreads);
+  config.pdl = target.pdl;
+  config.stream = static_cast<cudaStream_t>(target.stream);
+  return launch(attn_res_mix_cluster_kernel<kRows, kThreads, kMin>, config, p);
+}
+
+}  // namespace
+
+const char* attn_res_mix_cluster_refusal(const AttnResMixProblem& p, const Target&) {
+  if (p.num_bank_rows > 8) return "more than 8 bank rows";
+  if (p.H > kMaxColumns) return "more than 8192 columns";
+  return unaligned_row(p);
+}
+namespace {
+template <int kThreads, int kMin>
+void run(const AttnResMixProblem& p, const Target& target) {
+  if (p.T == 0) return;
+  static constexpr std::array kLaunches = {
+      launch_for<1, kThreads, kMin>, launch_for<2, kThreads, kMin>, launch_for<3, kThreads, kMin>,
+      launch_for<4, kThreads, kMin>, launch_for<5, kThreads, kMin>, launch_for<6, kThreads, kMin>,
+      launch_for<7, kThreads, kMin>, launch_for<8, kThreads, kMin>, launch_for<9, kThreads, kMin>};
+  const DeviceGuard guard(target.device.index);
+  K3_CUDA_CHECK(guard.error());
+  K3_CUDA_CHECK(kLaunches[p.num_bank_rows](p, target));
+}
+}  // namespace
+void attn_res_mix_cluster(const AttnResMixProblem& p, const Target& target) {
+  run<128, 1>(p, target);
+}
+void attn_res_mix_cluster_resident(const AttnResMixProblem& p, const Target& target) {
+  run<256, 2>(p, target);
+}
+void attn_res_mix_cluster_tight(const AttnResMixProblem& p, const Target& target) {
+  run<128, 6>(p, target);
+}
+void attn_res_mix_cluster_tight_resident(const AttnResMixProblem& p, const Target& target) {
+  run<224, 3>(p, target);
+}
+}  // namespace k3::cuda

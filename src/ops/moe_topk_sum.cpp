@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "k3/ops/moe_topk_sum.h"
+
+#include "contract/moe_topk_sum.h"
+#include "cpu/moe_topk_sum.h"
+#include "dispatch/kernel.h"
+#include "ops/all_ops.h"
+#if K3_WITH_CUDA
+#include "cuda/moe_sum/moe_topk_sum.h"
+#endif
+
+namespace k3 {
+namespace {
+
+constexpr Kernel<MoeTopkSumProblem> kKernels[] = {
+#if K3_WITH_CUDA
+    {.backend = Backend::kCuda,
+     .variant = "vec8",
+     .conditions = "H a multiple of 8, rows aligned to 16 bytes",
+     .refusal = cuda::moe_topk_sum_vec8_refusal,
+     .workspace_size = needs_no_workspace<MoeTopkSumProblem>,
+     .run = cuda::moe_topk_sum_vec8,
+     .verified_on = ""},
+    {.backend = Backend::kCuda,
+     .variant = "scalar",
+     .conditions = "any call that meets the contract",
+     .refusal = accepts_all<MoeTopkSumProblem>,
+     .workspace_size = needs_no_workspace<MoeTopkSumProblem>,
+     .run = cuda::moe_topk_sum_scalar,
+     .verified_on = ""},
+#endif
+    {.backend = Backend::kCpu,
+     .variant = "simd",
+     .conditions = "any call that meets the contract",
+     .refusal = accepts_all<MoeTopkSumProblem>,
+     .workspace_size = needs_no_workspace<MoeTopkSumProblem>,
+     .run = cpu::moe_topk_sum,
+     .verified_on = ""},
+};
+constexpr Op<MoeTopkSumProblem> kOp = {"moe_topk_sum", kKernels};
+
+}  // namespace
+
+const OpEntry moe_topk_sum_entry = {[](std::vector<Capability>& rows) { append_rows(kOp, rows); }};
+
+void moe_topk_sum(const MoeTopkSumArgs& args, const ExecContext& ctx) {
+  run_op(kOp, moe_topk_sum_args(), args, ctx);
+}
+
+std::size_t moe_topk_sum_workspace_size(const MoeTopkSumArgs& args, const ExecContext& ctx) {
+  return workspace_size_of(kOp, args, ctx);
+}
+
+}  // namespace k3
