@@ -36,7 +36,7 @@ constexpr Kernel<PerTokenGroupQuantProblem> kKernels[] = {
      .refusal = accepts_all<PerTokenGroupQuantProblem>,
      .workspace_size = needs_no_workspace<PerTokenGroupQuantProblem>,
      .run = cpu::per_token_group_quant,
-     .verified_on = ""},
+     .verified_on = "ssse3 sse4 avx2 avx3"},
 };
 constexpr Op<PerTokenGroupQuantProblem> kOp = {"per_token_group_quant", kKernels};
 

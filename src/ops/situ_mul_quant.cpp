@@ -36,7 +36,7 @@ constexpr Kernel<SituMulQuantProblem> kKernels[] = {
      .refusal = accepts_all<SituMulQuantProblem>,
      .workspace_size = needs_no_workspace<SituMulQuantProblem>,
      .run = cpu::situ_mul_quant,
-     .verified_on = ""},
+     .verified_on = "ssse3 sse4 avx2 avx3"},
 };
 constexpr Op<SituMulQuantProblem> kOp = {"situ_mul_quant", kKernels};
 
