@@ -82,16 +82,6 @@ struct MlaCacheWriteVector<1, true> {
   using Out = std::uint8_t;
 };
 
-/// Nothing is loaded twice, so it need not stay in the L1.
-template <class In>
-__device__ In load_once(const In* from) {
-  return __ldcs(from);
-}
-__device__ inline MlaCacheWriteVector<16, true>::In load_once(
-    const MlaCacheWriteVector<16, true>::In* from) {
-  return {__ldcs(&from->low), __ldcs(&from->high)};
-}
-
 __device__ inline std::uint32_t e4m3_of_pairs(std::uint32_t first, std::uint32_t second) {
   return e4m3_quad(low_half(first), high_half(first), low_half(second), high_half(second));
 }
@@ -159,7 +149,7 @@ __global__ __launch_bounds__(kMlaCacheWriteThreads) void mla_cache_write_concat_
 
   pdl_wait();
   // Before the slot is known: a key waits for the longer of the two loads, not for their sum.
-  const In x = load_once(reinterpret_cast<const In*>(from));
+  const In x = *reinterpret_cast<const In*>(from);
   std::int64_t to = token * p.q_out_token_stride + head * p.q_out_head_stride;
   void* base = p.q_out;
   if (is_key) {
