@@ -24,8 +24,15 @@ bool is_interleaved(const ImageResizeProblem& p) { return p.C == 3 && p.image.st
 
 /// Of a tile: fewer where the output has too few pixels to fill the device with larger ones.
 int tile_rows(const ImageResizeProblem& p) {
-  constexpr std::int64_t kFewSamples = std::int64_t{1} << 23;
+  constexpr std::int64_t kFewSamples = std::int64_t{1} << 21;
   return p.B * p.C * p.out.height <= kFewSamples / p.out.width ? 8 : 32;
+}
+
+/// Low tiles take their many taps one after the other, and leave most of the device idle.
+int most_taps(const ImageResizeProblem& p) {
+  constexpr int kOfThree = 15;  // what a scale of 3 needs
+  constexpr int kOfEight = 35;
+  return tile_rows(p) == 8 ? kOfThree : kOfEight;
 }
 
 resize_tile::Params tile_params(const ImageResizeProblem& problem) {
@@ -136,8 +143,10 @@ void launch_pass(resize_two_pass::Pass pass, std::int64_t B, std::int64_t C, con
 const char* image_resize_tile_refusal(const ImageResizeProblem& p, const Target&) {
   if (p.empty()) return nullptr;
   const resize_tile::Params tile = tile_params(p);
+  if (std::max(tile.x_axis.max_taps(), tile.y_axis.max_taps()) > most_taps(p))
+    return "the image shrinks too much for tiles";
   if (resize_tile::shared_bytes(tile, is_interleaved(p) ? 3 : 1, tile_rows(p)) > kMaxTileBytes)
-    return "the image shrinks too much for a tile in shared memory";
+    return "a tile does not fit shared memory";
   const __int128 span = __int128{p.image.stride_c} * (p.C - 1) +
                         __int128{p.image.stride_y} * (p.image.height - 1) +
                         __int128{p.image.stride_x} * (p.image.width - 1);

@@ -99,8 +99,9 @@ __global__ __launch_bounds__(kSamples) void resize_tile_kernel(const __grid_cons
       at[j] = first + min(row + j, input_rows - 1) * stride_y;
       sum[j] = kHalf;
     }
-    // Unrolled, so that the loads of several taps are under way.
-#pragma unroll 4
+    // Low tiles are few and wait for their loads: several taps are under way. Of high tiles there
+    // are enough, and registers count.
+#pragma unroll(kRows == 8 ? 4 : 1)
     for (int tap = 0; tap < taps.y; ++tap) {
       const std::int32_t weight = x_weights[tap * kColumns + column];
 #pragma unroll
@@ -122,7 +123,7 @@ __global__ __launch_bounds__(kSamples) void resize_tile_kernel(const __grid_cons
   for (int y = 0; y < num_rows; ++y) {
     const std::uint8_t* const from = rows + (y_taps[y].x - first_row) * kSamples + thread;
     std::int32_t sum = kHalf;
-#pragma unroll 4
+#pragma unroll(kRows == 8 ? 4 : 1)
     for (int tap = 0; tap < y_taps[y].y; ++tap)
       sum += y_weights[y * p.y_axis.max_taps() + tap] * from[tap * kSamples];
     out[y * p.out.stride_y] = to_byte(sum);
