@@ -28,25 +28,30 @@ struct BuilderShared : ChunkTiles {
 struct StoredFactors {
   static constexpr bool kClears = true;
   ChunkFactors* to;
-  BuilderShared* shared;
 
-  [[nodiscard]] __device__ bf16* output_matrix() const { return to->output_matrix; }
-  [[nodiscard]] __device__ bf16* k_remaining() const { return to->k_remaining[0]; }
-  [[nodiscard]] __device__ float* gamma() const { return to->gamma; }
-  __device__ void put_start(const BuilderTask& task, float4 start) const {
+  __device__ bf16* output_matrix(ChunkTiles& /*shared*/) const { return to->output_matrix; }
+  __device__ float* gamma(ChunkTiles& /*shared*/) const { return to->gamma; }
+  __device__ void put_remaining(const ThreadQuads& at, int i, Bf16Quad key,
+                                ChunkTiles& /*shared*/) const {
+    at.of(to->k_remaining, i) = key;
+  }
+  __device__ void put_start(const BuilderTask& task, float4 start, ChunkTiles& shared) const {
     if (task.warp % 2 != 0) return;
-    *reinterpret_cast<uint4*>(&shared->minus_from_start[task.warp / 2][task.channel]) = {
+    auto& factors = static_cast<BuilderShared&>(shared).minus_from_start[task.warp / 2];
+    *reinterpret_cast<uint4*>(&factors[task.channel]) = {
         pack_bf16(-start.x, -start.x), pack_bf16(-start.y, -start.y), pack_bf16(-start.z, -start.z),
         pack_bf16(-start.w, -start.w)};
   }
   __device__ void put_query(const ThreadQuads& at, int i, Bf16Quad query, Bf16Quad start) const {
     at.of(to->q_decayed, i) = multiply_pairs(query, start);
   }
-  __device__ void put_decayed(const ThreadQuads& at, int i, Bf16Quad key, Bf16Quad query) const {
-    at.of(shared->keys, i) = key;
+  __device__ void put_decayed(const ThreadQuads& at, int i, Bf16Quad key, Bf16Quad query,
+                              ChunkTiles& shared) const {
+    at.of(shared.keys, i) = key;
     at.of(to->q_decayed, i) = query;
   }
-  __device__ void after_matrices(const BuilderTask& /*task*/, Bf16Quad /*start*/) const {}
+  __device__ void after_matrices(const BuilderTask& /*task*/, Bf16Quad /*start*/,
+                                 ChunkTiles& /*shared*/) const {}
 };
 
 /// Step 5: four warps take 32 columns each of -M (k exp(G)), whose right operand is the row operand
@@ -97,7 +102,8 @@ __device__ inline void multiply_solve(const BuilderTask& task, BuilderShared& sh
 /// until it returns.
 __device__ __forceinline__ void build_chunk(const KdaPrefillProblem& p, const BuilderTask& task,
                                             ChunkFactors* to, BuilderShared& shared) {
-  make_chunk_matrices(p, task, StoredFactors{to, &shared}, shared);
+  fetch_keys_and_queries(p, task, shared);
+  make_chunk_matrices(p, task, StoredFactors{to}, shared);
   fetch_rows(p.v, p.v_strides, task, task.head, shared.queries);
   invert_halves(task, shared.lower);
   SolveElements(task, shared.lower).store(task, shared.beta, shared.columns);

@@ -141,7 +141,7 @@ __device__ void run_chain(const KdaPrefillProblem& p, const PrefillPlan& plan,
     for (int i = 0; i < kParts * kStages; ++i) loader.bring();
   }
   const int first_value = kHalf * half + kWarpValues * warp;
-  const ChainStates states(p, task, first_value, lane);
+  const ChainStates<2> states(p, task, first_value, lane);
   ChainState S;
   states.load_initial(S);
   bf16* out = first_output(p, task, first_value);
@@ -172,7 +172,7 @@ __device__ void run_chain(const KdaPrefillProblem& p, const PrefillPlan& plan,
     release(1);
 
     begin(2);
-    decay_state(factors.gamma, lane, S);
+    decay_state<2>(factors.gamma, lane, S);
     update_state(rounded_N, shared_address(factors.k_remaining), lane, S);
     release(2);
     if (loads) loader.bring();  // part 1

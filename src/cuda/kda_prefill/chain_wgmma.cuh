@@ -247,7 +247,7 @@ __device__ void run_wgmma_chain(const KdaPrefillProblem& p, const PrefillChainTa
                                 int lane) {
   const int group = warp / kWarpsOfGroup;
   const int warp_value = kWarpValues * (warp % kWarpsOfGroup);
-  const ChainStates states(p, task, first_value, lane);
+  const ChainStates<2> states(p, task, first_value, lane);
   const int num_chunks = task.sequence.num_chunks;
   ChainState S;
   states.load_initial(S);

@@ -24,12 +24,15 @@
 ///
 /// What differs between the kernels is where factors go. Their class `Factors` has
 ///
-///   output_matrix(), k_remaining(), gamma()   where those go
-///   kClears            whether blocks of the output matrix above the diagonal become zeros
-///   put_start(task, start)                    exp of the block's reference from the chunk's start
-///   put_query(at, i, query, start)            q exp(G) of the thread's row i as a product
-///   put_decayed(at, i, key, query)            k exp(G) and q exp(G), in the way of wide_range.cuh
-///   after_matrices(task, start)               what to do with the row operands in the common way
+///   output_matrix(), gamma()          where those go
+///   kClears                           whether the output matrix's blocks above the diagonal become
+///                                     zeros
+///   put_remaining(at, i, key)         k exp(G_last - G) of the thread's row i
+///   put_start(task, start)            exp of the block's reference from the chunk's start
+///   put_query(at, i, query, start)    q exp(G) of the row, as a product
+///   put_decayed(at, i, key, query)    k exp(G) and q exp(G) of the row, in the way of
+///   wide_range.cuh after_matrices(task, start)       what becomes of the row operands, in the
+///   common way
 namespace k3::cuda {
 
 /// Largest exponents of the factors exp(G - R) and exp(R - G); gates down to -5 stay within. Then
@@ -107,9 +110,9 @@ __device__ Bf16Quad write_operands(const KdaPrefillProblem& p, const float4 (&G)
   const float4 start = exp2_approx(decays.own);
   const Bf16Quad from_start = narrow(start);
   const float4 to_end = exp2_approx(decays.last - decays.own);
-  factors.put_start(task, start);
+  factors.put_start(task, start, shared);
   if (task.warp == 0)
-    *reinterpret_cast<float4*>(factors.gamma() + task.channel) = exp2_approx(decays.last);
+    *reinterpret_cast<float4*>(factors.gamma(shared) + task.channel) = exp2_approx(decays.last);
 #pragma unroll
   for (int i = 0; i < kRows; ++i) {
     const float4 key = widen(at.of(shared.keys, i)) * scales.k_of(i);
@@ -121,7 +124,7 @@ __device__ Bf16Quad write_operands(const KdaPrefillProblem& p, const float4 (&G)
     at.of(shared.queries, i) = row_query;
     at.of(shared.columns, i) = narrow(column_key);
     factors.put_query(at, i, row_query, from_start);
-    at.of(factors.k_remaining(), i) = narrow(column_key * to_end);
+    factors.put_remaining(at, i, narrow(column_key * to_end), shared);
   }
   return from_start;
 }
@@ -195,13 +198,14 @@ __device__ void make_matrices(const BuilderTask& task, const Factors& factors, C
   if (task.warp < kBelow) {
     const int i = task.warp < 1 ? 1 : task.warp < 3 ? 2 : 3;
     const int j = task.warp - i * (i - 1) / 2;
-    make_blocks<false>(i, j, task, factors.output_matrix(), shared);
-    if constexpr (Factors::kClears) clear_output_block(j, i, task.lane, factors.output_matrix());
+    make_blocks<false>(i, j, task, factors.output_matrix(shared), shared);
+    if constexpr (Factors::kClears)
+      clear_output_block(j, i, task.lane, factors.output_matrix(shared));
     return;
   }
 #pragma unroll 1
   for (int i = task.warp - kBelow; i < kBlocks; i += 2)
-    make_blocks<true>(i, i, task, factors.output_matrix(), shared);
+    make_blocks<true>(i, i, task, factors.output_matrix(shared), shared);
 }
 
 /// Rows of q, k or v, on their way to shared memory; zeros past the sequence.
@@ -209,14 +213,16 @@ __device__ inline void fetch_rows(const bf16* from, const TokenStrides& strides,
                                   const BuilderTask& task, int head, bf16* to) {
   constexpr int kAtOnce = 8 * kBuilderThreads / kHeadDim;  ///< rows
   static_assert(kAtOnce % 8 == 0, "the swizzle is the same in each round");
-  const int row = static_cast<int>(threadIdx.x) / 16;
-  const int column = 8 * (static_cast<int>(threadIdx.x) % 16);
+  const unsigned row = task.thread / 16;
+  const unsigned column = 8 * (task.thread % 16);
   const bf16* at = from + task.batch * strides.batch + (task.token + row) * strides.token +
                    head * strides.head + column;
-  const std::uint32_t place = shared_address(to) + HalvedTile::offset(row, column);
+  const std::uint32_t place =
+      shared_address(to) + HalvedTile::offset(static_cast<int>(row), static_cast<int>(column));
 #pragma unroll
   for (int first = 0; first < kChunk; first += kAtOnce, at += kAtOnce * strides.token)
-    copy_async_16(place + first * SwizzledTile<kHalf>::kRowBytes, at, first + row < task.rows);
+    copy_async_16(place + first * SwizzledTile<kHalf>::kRowBytes, at,
+                  first + static_cast<int>(row) < task.rows);
 }
 
 /// A pair of M = X diag(beta) as the sum of two bf16 matrices, `offset` bytes into each: rounded
@@ -246,10 +252,11 @@ class SolveElements {
  public:
   __device__ SolveElements(const BuilderTask& task, const LowerMatrix& x)
       : joined_(join_halves(x, task.warp, task.lane)) {
+    const Place place(task);
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
-      const float* const at = &x[32 * half + row()][32 * half + column()];
-      if (column() < kBlock) upper_[half] = *reinterpret_cast<const float2*>(at);
+      const float* const at = &x[32 * half + place.row][32 * half + place.column];
+      if (place.column < kBlock) upper_[half] = *reinterpret_cast<const float2*>(at);
       lower_[half] = *reinterpret_cast<const float2*>(at + kBlock * kLowerPitch);
     }
   }
@@ -262,35 +269,46 @@ class SolveElements {
     store_solve({joined_.c[0], joined_.c[1]}, &beta[joined_column], joined_at, to);
     store_solve({joined_.c[2], joined_.c[3]}, &beta[joined_column],
                 joined_at + 8 * ChunkTile::kRowBytes, to);
-    const int offset = ChunkTile::offset(row(), column());
+    const Place place(task);
+    const int offset = ChunkTile::offset(place.row, place.column);
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       // 32 columns on, the piece is the other of eight that differ in their highest bit.
       const int at = (offset ^ 64 * half) + 32 * half * ChunkTile::kRowBytes;
-      const float* const scale = &beta[32 * half + column()];
-      if (column() < kBlock) store_solve(upper_[half], scale, at, to);
+      const float* const scale = &beta[32 * half + place.column];
+      if (place.column < kBlock) store_solve(upper_[half], scale, at, to);
       store_solve(lower_[half], scale, at + kBlock * ChunkTile::kRowBytes, to);
     }
   }
 
  private:
   /// In the halves on the diagonal, whose block on the upper right is zero.
-  __device__ static int row() { return static_cast<int>(threadIdx.x) / 16; }
-  __device__ static int column() { return 2 * (static_cast<int>(threadIdx.x) % 16); }
+  struct Place {
+    __device__ explicit Place(const BuilderTask& task)
+        : row(static_cast<int>(task.thread) / 16),
+          column(2 * (static_cast<int>(task.thread) % 16)) {}
+    int row;
+    int column;
+  };
 
   FragmentC joined_;
   float2 upper_[2] = {};
   float2 lower_[2];
 };
 
-/// Steps 1 to 3; ends with a barrier.
+/// k and q on their way to where step 2 expects them.
+__device__ inline void fetch_keys_and_queries(const KdaPrefillProblem& p, const BuilderTask& task,
+                                              ChunkTiles& shared) {
+  fetch_rows(p.k, p.k_strides, task, task.key_head, shared.keys);
+  fetch_rows(p.q, p.q_strides, task, task.key_head, shared.queries);
+}
+
+/// Steps 1 to 3, once k and q are on their way; ends with a barrier.
 template <class Factors>
 __device__ void make_chunk_matrices(const KdaPrefillProblem& p, const BuilderTask& task,
                                     const Factors& factors, ChunkTiles& shared) {
-  fetch_rows(p.k, p.k_strides, task, task.key_head, shared.keys);
-  fetch_rows(p.q, p.q_strides, task, task.key_head, shared.queries);
-  if (threadIdx.x < kChunk)
-    shared.beta[threadIdx.x] = load_beta(p, task, static_cast<int>(threadIdx.x));
+  if (task.thread < kChunk)
+    shared.beta[task.thread] = load_beta(p, task, static_cast<int>(task.thread));
   float4 G[kRows];
   load_gates(p, task, G);
   activate_gates(p, task, G);
@@ -301,7 +319,7 @@ __device__ void make_chunk_matrices(const KdaPrefillProblem& p, const BuilderTas
     __syncthreads();
     make_matrices(task, factors, shared);
     __syncthreads();
-    factors.after_matrices(task, from_start);
+    factors.after_matrices(task, from_start, shared);
   } else {
     make_wide_range_factors(p, task, factors, shared);
     __syncthreads();

@@ -38,8 +38,9 @@ struct alignas(128) ChunkTiles {
 
 /// A CTA's chunk of one value head.
 struct BuilderTask {
-  int lane = static_cast<int>(threadIdx.x) % 32;
-  int warp = static_cast<int>(threadIdx.x) / 32;
+  unsigned thread = threadIdx.x;
+  int lane = static_cast<int>(thread % 32);
+  int warp = static_cast<int>(thread / 32);
   int first_row = kRows * warp;  ///< of the thread
   int channel = 4 * lane;        ///< first of the thread's four
   int head = 0;

@@ -89,8 +89,10 @@ int num_sms(Device device) {
 }
 
 void launch_one_chunk(const KdaPrefillProblem& p, const Target& target) {
-  launch_one(kda_prefill_one_chunk_kernel, grid_over_requests(static_cast<unsigned>(p.HV), p.N),
-             kBuilderThreads, sizeof(OneChunkShared), target, p);
+  const std::int64_t ctas =
+      std::min(std::int64_t{p.N} * p.HV, std::int64_t{kOneChunkCtas} * num_sms(target.device));
+  launch_one(kda_prefill_one_chunk_kernel, static_cast<unsigned>(ctas), kBuilderThreads,
+             sizeof(OneChunkShared), target, p);
 }
 
 void launch_factors(const KdaPrefillProblem& p, const PrefillPlan& plan, const Target& target) {

@@ -6,19 +6,19 @@
 /// Products of a warp with its 16 value channels of the state, by `mma.sync`.
 namespace k3::cuda {
 
-/// sums += S^T times the transpose of a [64 tokens x 128 keys] tile; minus that where kMinus.
-template <bool kMinus = false>
+/// sums += S^T times the transpose of a [64 tokens x 128 keys] tile, the two keys of whose pairs
+/// have changed places where kSwaps.
+template <bool kSwaps = false>
 __device__ void multiply_state(const ChainState& S, std::uint32_t tile, int lane,
                                ChainTokens& sums) {
   const ColumnsLane<kHalf> columns(tile, lane);
-  const auto signed_tile = [](FragmentC c) {
-    if constexpr (kMinus)
-      for (float& x : c.c) x = -x;
+  const auto pairs = [](const FragmentC& c) -> FragmentC {
+    if constexpr (kSwaps) return {c.c[1], c.c[0], c.c[3], c.c[2]};
     return c;
   };
 #pragma unroll
   for (int k = 0; k < kHeadDim; k += 16) {
-    const FragmentA a = as_operand(signed_tile(S[k / 8]), signed_tile(S[k / 8 + 1]));
+    const FragmentA a = as_operand(pairs(S[k / 8]), pairs(S[k / 8 + 1]));
 #pragma unroll
     for (int t = 0; t < kChunk / 16; ++t) {
       std::uint32_t b[4];
@@ -43,17 +43,21 @@ __device__ inline void multiply_lower(const ChainTokensOperand& N, std::uint32_t
     }
 }
 
-/// S = S diag(gamma)
-__device__ inline void decay_state(const float* gamma, int lane, ChainState& S) {
+/// S = S diag(gamma), with the keys as ChainStates<kRun> has them.
+template <int kRun>
+__device__ void decay_state(const float* gamma, int lane, ChainState& S) {
 #pragma unroll
-  for (int tile = 0; tile < kHeadDim / 8; ++tile) {
-    const float2 decay = *reinterpret_cast<const float2*>(gamma + 8 * tile + 2 * (lane % 4));
-    float(&c)[4] = S[tile].c;
-    c[0] *= decay.x;
-    c[1] *= decay.y;
-    c[2] *= decay.x;
-    c[3] *= decay.y;
-  }
+  for (int run = 0; run < kHeadDim / (4 * kRun); ++run)
+#pragma unroll
+    for (int pair = 0; pair < kRun / 2; ++pair) {
+      const float2 decay =
+          *reinterpret_cast<const float2*>(gamma + 4 * kRun * run + kRun * (lane % 4) + 2 * pair);
+      float(&c)[4] = S[chain_tile<kRun>(run, pair)].c;
+      c[0] *= decay.x;
+      c[1] *= decay.y;
+      c[2] *= decay.x;
+      c[3] *= decay.y;
+    }
 }
 
 /// S += N K

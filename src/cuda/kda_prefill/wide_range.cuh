@@ -129,19 +129,19 @@ __device__ inline void start_output_matrix(const LevelRows& rows, const BuilderT
 /// The operands of the chain.
 template <class Factors>
 __device__ void write_chain_operands(const LevelRows& rows, float4 last, const BuilderTask& task,
-                                     const Factors& factors) {
+                                     const Factors& factors, ChunkTiles& shared) {
   const ThreadQuads at(task);
 #pragma unroll
   for (int i = 0; i < kRows; ++i) {
     const float4 decay = exp2_approx(rows.G[i]);
     const float4 key = widen(rows.k[i]) * rows.scales.k_of(i);
     const float4 query = widen(rows.q[i]) * rows.scales.q_of(i);
-    factors.put_decayed(at, i, narrow(key * decay), narrow(query * decay));
-    at.of(factors.k_remaining(), i) = narrow(key * exp2_approx(last - rows.G[i]));
+    factors.put_decayed(at, i, narrow(key * decay), narrow(query * decay), shared);
+    factors.put_remaining(at, i, narrow(key * exp2_approx(last - rows.G[i])), shared);
   }
-  factors.put_start(task, {1.0F, 1.0F, 1.0F, 1.0F});
+  factors.put_start(task, {1.0F, 1.0F, 1.0F, 1.0F}, shared);
   if (task.warp == 0)
-    *reinterpret_cast<float4*>(factors.gamma() + task.channel) = exp2_approx(last);
+    *reinterpret_cast<float4*>(factors.gamma(shared) + task.channel) = exp2_approx(last);
 }
 
 /// After accumulate_in_warp, whose totals it takes over. By itself, so that the common way keeps
@@ -171,10 +171,10 @@ __device__ __noinline__ void make_wide_range_factors(const KdaPrefillProblem& p,
   for (int i = 1; i < kRows; ++i) rows.G[i] = rows.G[i - 1] + rows.G[i];
   __syncthreads();  // everyone has read the totals
   shared.totals[task.warp][task.lane] = rows.G[0];
-  start_output_matrix(rows, task, factors.output_matrix());
+  start_output_matrix(rows, task, factors.output_matrix(shared));
   __syncthreads();
-  run_levels<32>(rows, task, factors.output_matrix(), shared);
-  write_chain_operands(rows, last, task, factors);
+  run_levels<32>(rows, task, factors.output_matrix(shared), shared);
+  write_chain_operands(rows, last, task, factors, shared);
 }
 
 }  // namespace k3::cuda
