@@ -36,16 +36,12 @@ __device__ inline int last_sequence_before(const Sequences& s, std::int64_t slot
   return n;
 }
 
-struct DeviceChunk : Chunk {
-  bool is_only = false;  ///< of its sequence
-};
-
 /// The numbering of `chunk_of_slot`. Wrong boundaries give slots that are empty or stand where
 /// others do, never a token outside [0, T). There are fewer than 2^31 slots.
 /// A whole warp calls it.
-__device__ inline DeviceChunk device_chunk_of_slot(const Sequences& s, std::int64_t slot) {
+__device__ inline Chunk device_chunk_of_slot(const Sequences& s, std::int64_t slot) {
   constexpr std::int64_t kC = kKdaChunkTokens;
-  DeviceChunk chunk;
+  Chunk chunk;
   std::int64_t index;  // of the chunk in its sequence
   std::int64_t begin = 0;
   std::int64_t end = s.T;
@@ -62,7 +58,6 @@ __device__ inline DeviceChunk device_chunk_of_slot(const Sequences& s, std::int6
   chunk.token = begin + index * kC;
   const std::int64_t rest = end - chunk.token;
   if (index >= 0 && rest > 0) chunk.rows = static_cast<int>(rest < kC ? rest : kC);
-  chunk.is_only = index == 0 && rest <= kC;
   return chunk;
 }
 

@@ -3,7 +3,7 @@
 
 #include "cuda/common/bulk_copy.cuh"
 #include "cuda/common/pdl.cuh"
-#include "cuda/kda_prefill/warp_products.cuh"
+#include "cuda/kda_prefill/chain.cuh"
 
 /// The chain with warp-level products, for every chip: one CTA of four warps for half of the value
 /// channels of a (sequence, value head). One thread of warp 0 also brings the factors of the next
@@ -53,16 +53,14 @@ struct PrefillChainShared {
 template <int kStages>
 class FactorLoader {
  public:
-  /// `step` lies between the factors of a chunk and those of the next.
-  __device__ FactorLoader(int step, PrefillChainShared<kStages>& shared)
-      : step_(step), shared_(shared) {}
-
-  /// The next chain, when all of the last one is there.
-  __device__ void start(const ChunkFactors* factors, int num_chunks, int half) {
-    factors_ = factors;
-    half_ = half;
-    left_ = kParts * num_chunks;
-  }
+  __device__ FactorLoader(const KdaPrefillProblem& p, const PrefillPlan& plan,
+                          const PrefillChainTask& task, int half,
+                          PrefillChainShared<kStages>& shared)
+      : factors_(first_factors(p, plan, task)),
+        step_(p.HV),
+        half_(half),
+        left_(kParts * task.sequence.num_chunks),
+        shared_(shared) {}
 
   /// The next part, if any, once its place is free.
   __device__ void bring() {
@@ -94,15 +92,76 @@ class FactorLoader {
   }
 
  private:
-  const ChunkFactors* factors_ = nullptr;
+  const ChunkFactors* factors_;
   int step_;
-  int half_ = 0;
-  int left_ = 0;
+  int half_;
+  int left_;
   int part_ = 0;
   int stage_ = 0;
   unsigned parity_ = 0;
   PrefillChainShared<kStages>& shared_;
 };
+
+/// sums += S^T times the transpose of a [64 tokens x 128 keys] tile.
+__device__ inline void multiply_state(const ChainState& S, std::uint32_t tile, int lane,
+                                      ChainTokens& sums) {
+  const ColumnsLane<kHalf> columns(tile, lane);
+#pragma unroll
+  for (int k = 0; k < kHeadDim; k += 16) {
+    const FragmentA a = as_operand(S[k / 8], S[k / 8 + 1]);
+#pragma unroll
+    for (int t = 0; t < kChunk / 16; ++t) {
+      std::uint32_t b[4];
+      load_b_of_transpose(b, columns, k / kHalf * kChunk + 16 * t, k % kHalf);
+      multiply_add(sums[2 * t], sums[2 * t + 1], a, b);
+    }
+  }
+}
+
+/// O += N A^T; A is zero above its diagonal.
+__device__ inline void multiply_output(const ChainTokens& N, std::uint32_t tile, int lane,
+                                       ChainTokens& O) {
+  const ColumnsLane<kChunk> columns(tile, lane);
+#pragma unroll
+  for (int j = 0; j < kChunk / 16; ++j) {
+    const FragmentA a = as_operand(N[2 * j], N[2 * j + 1]);
+#pragma unroll
+    for (int t = j; t < kChunk / 16; ++t) {
+      std::uint32_t b[4];
+      load_b_of_transpose(b, columns, 16 * t, 16 * j);
+      multiply_add(O[2 * t], O[2 * t + 1], a, b);
+    }
+  }
+}
+
+/// S = S diag(gamma)
+__device__ inline void decay_state(const float* gamma, int lane, ChainState& S) {
+#pragma unroll
+  for (int tile = 0; tile < kHeadDim / 8; ++tile) {
+    const float2 decay = *reinterpret_cast<const float2*>(gamma + 8 * tile + 2 * (lane % 4));
+    float(&c)[4] = S[tile].c;
+    c[0] *= decay.x;
+    c[1] *= decay.y;
+    c[2] *= decay.x;
+    c[3] *= decay.y;
+  }
+}
+
+/// S += N K
+__device__ inline void update_state(const ChainTokens& N, std::uint32_t tile, int lane,
+                                    ChainState& S) {
+  const RowsLane<kHalf> rows(tile, lane);
+#pragma unroll
+  for (int j = 0; j < kChunk / 16; ++j) {
+    const FragmentA a = as_operand(N[2 * j], N[2 * j + 1]);
+#pragma unroll
+    for (int k = 0; k < kHeadDim; k += 16) {
+      std::uint32_t b[4];
+      load_b(b, rows, k / kHalf * kChunk + 16 * j, k % kHalf);
+      multiply_add(S[k / 8], S[k / 8 + 1], a, b);
+    }
+  }
+}
 
 /// O^T through the warp's shared memory into rows of out: 32 bytes a token.
 __device__ inline void write_outputs(const ChainTokensOperand& O, StagedOutputs& staged, int rows,
@@ -129,31 +188,28 @@ __device__ inline void write_outputs(const ChainTokensOperand& O, StagedOutputs&
   }
 }
 
-/// One task. The loader, and where the ring stands, go on from the last one.
 template <int kStages>
 __device__ void run_chain(const KdaPrefillProblem& p, const PrefillPlan& plan,
-                          const PrefillChainTask& task, int half, FactorLoader<kStages>& loader,
-                          RingPlace<kStages>& place, PrefillChainShared<kStages>& shared, int warp,
-                          int lane) {
+                          const PrefillChainTask& task, int half,
+                          PrefillChainShared<kStages>& shared, int warp, int lane) {
   const bool loads = threadIdx.x == 0;
-  if (loads) {
-    loader.start(first_factors(p, plan, task), task.sequence.num_chunks, half);
+  FactorLoader<kStages> loader(p, plan, task, half, shared);
+  if (loads)
     for (int i = 0; i < kParts * kStages; ++i) loader.bring();
-  }
   const int first_value = kHalf * half + kWarpValues * warp;
-  const ChainStates<2> states(p, task, first_value, lane);
+  const ChainStates states(p, task, first_value, lane);
   ChainState S;
   states.load_initial(S);
+  int stage = 0;
+  unsigned parity = 0;
   bf16* out = first_output(p, task, first_value);
   for (int c = 0; c < task.sequence.num_chunks; ++c, out += kChunk * p.out_strides.token) {
     states.store_border(c, S);
-    const ChainStage& factors = shared.stages[place.stage];
-    const auto begin = [&](int part) {
-      mbarrier_wait(&shared.full[place.stage][part], place.parity);
-    };
+    const ChainStage& factors = shared.stages[stage];
+    const auto begin = [&](int part) { mbarrier_wait(&shared.full[stage][part], parity); };
     const auto release = [&](int part) {
       __syncwarp();
-      if (lane == 0) mbarrier_arrive(&shared.free[place.stage][part]);
+      if (lane == 0) mbarrier_arrive(&shared.free[stage][part]);
     };
     begin(0);
     if (loads && c > 0) loader.bring();  // the last chunk's part 2
@@ -161,26 +217,27 @@ __device__ void run_chain(const KdaPrefillProblem& p, const PrefillPlan& plan,
     load_new_values(shared_address(factors.u), kWarpValues * warp, lane, N);
     multiply_state(S, shared_address(factors.minus_w), lane, N);
     release(0);
-    ChainTokensOperand rounded_N;
-    round_sums(N, rounded_N);
 
     begin(1);
     ChainTokens O;
     multiply_state(S, shared_address(factors.q_decayed), lane, O);
     if (loads) loader.bring();  // part 0
-    multiply_lower(rounded_N, shared_address(factors.output_matrix), lane, O);
+    multiply_output(N, shared_address(factors.output_matrix), lane, O);
     release(1);
 
     begin(2);
-    decay_state<2>(factors.gamma, lane, S);
-    update_state(rounded_N, shared_address(factors.k_remaining), lane, S);
+    decay_state(factors.gamma, lane, S);
+    update_state(N, shared_address(factors.k_remaining), lane, S);
     release(2);
     if (loads) loader.bring();  // part 1
-    ChainTokensOperand rounded_O;
-    round_sums(O, rounded_O);
-    write_outputs(rounded_O, shared.out[warp], rows_of_chunk(task.sequence, c), lane, out,
+    ChainTokensOperand rounded;
+    round_sums(O, rounded);
+    write_outputs(rounded, shared.out[warp], rows_of_chunk(task.sequence, c), lane, out,
                   p.out_strides.token);
-    place.advance();
+    if (++stage == kStages) {
+      stage = 0;
+      parity ^= 1U;
+    }
   }
   states.store_final(S);
 }
@@ -202,14 +259,9 @@ __global__ __launch_bounds__(kChainThreads, kStages == 1 ? 2 : 1) void kda_prefi
   pdl_wait();
   pdl_launch_dependents();
 
-  const int warp = static_cast<int>(threadIdx.x) / 32;
-  const int lane = static_cast<int>(threadIdx.x) % 32;
-  FactorLoader<kStages> loader(p.HV, shared);
-  RingPlace<kStages> place;
-  for_each_task(2 * num_heads_of_all(p, plan), [&](unsigned index) {
-    run_chain(p, plan, find_task(p, plan, index / 2), static_cast<int>(index % 2), loader, place,
-              shared, warp, lane);
-  });
+  const auto half = static_cast<int>(blockIdx.x % 2);
+  run_chain(p, plan, find_task(p, plan, static_cast<int>(blockIdx.x / 2)), half, shared,
+            static_cast<int>(threadIdx.x) / 32, static_cast<int>(threadIdx.x) % 32);
 }
 
 }  // namespace k3::cuda

@@ -24,7 +24,7 @@
 ///   O' = S Q'                    rounded O to shared memory
 ///                                N' done: N' rounds
 ///
-/// A chain's last turn issues N' and O' of a chunk that is not there: their sums are not read.
+/// The last turn issues N' and O' of a chunk that is not there: their sums are not read.
 ///
 /// Shared memory: a ring for each of two parts of a chunk's factors; a chunk's outputs.
 ///
@@ -81,6 +81,19 @@ struct alignas(1024) WgmmaChainShared {
   MBarrier full_out[1], free_out[1];
 };
 
+/// A chunk's place in a ring.
+template <int kStages>
+struct RingPlace {
+  int stage = 0;
+  unsigned parity = 0;
+
+  __device__ void advance() {
+    if (++stage < kStages) return;
+    stage = 0;
+    parity ^= 1U;
+  }
+};
+
 template <int kStages>
 __device__ void wait_for(MBarrier (&full)[kStages], const RingPlace<kStages>& place) {
   mbarrier_wait(&full[place.stage], place.parity);
@@ -119,15 +132,16 @@ __device__ MBarrier* announce(MBarrier (&full)[kStages], MBarrier (&free)[kStage
   return &full[place.stage];
 }
 
-/// One thread: all chunks of a task, part by part, each as soon as its place is free.
+/// One thread: all chunks, part by part, each as soon as its place is free.
 template <class Traits>
 __device__ void bring_factors(const ChunkFactors* from, int step, int num_chunks, int half,
-                              RingPlace<kWgmmaStages>& place, WgmmaChainShared<Traits>& shared) {
+                              WgmmaChainShared<Traits>& shared) {
   constexpr std::uint32_t kNewValueBytes = Traits::kGroups * kHalfTileBytes;
   constexpr std::uint32_t kStateBytes = 2 * kHalfTileBytes;
   constexpr std::uint32_t kPart1Bytes = 2 * kStateBytes + sizeof(ChunkFactors::output_matrix);
   static_assert(sizeof(typename WgmmaChainShared<Traits>::Part1) == kPart1Bytes);
   constexpr std::uint32_t kGammaBytes = sizeof(ChunkFactors::gamma);
+  RingPlace<kWgmmaStages> place;
   for (int c = 0; c < num_chunks; ++c, from += step, place.advance()) {
     auto& part0 = shared.part0[place.stage];
     MBarrier* full =
@@ -144,13 +158,13 @@ __device__ void bring_factors(const ChunkFactors* from, int step, int num_chunks
 /// at a time 512 bytes: bulk copies of a row each would take 45 cycles a row.
 template <class Traits>
 __device__ void store_outputs(const KdaPrefillProblem& p, const PrefillChainTask& task, int half,
-                              int storer, int lane, RingPlace<1>& place,
-                              WgmmaChainShared<Traits>& shared) {
+                              WgmmaChainShared<Traits>& shared, int storer, int lane) {
   constexpr int kPieces = Traits::kGroups * kHalf / 8;  // of a row, 16 bytes each
   constexpr int kRows = 32 / kPieces;
   const int first_row = kRows * storer + lane / kPieces;
   const int column = 8 * (lane % kPieces);
   bf16* out = first_output(p, task, kHalf * half) + column;
+  RingPlace<1> place;
   for (int c = 0; c < task.sequence.num_chunks; ++c, out += kChunk * p.out_strides.token) {
     const int rows = rows_of_chunk(task.sequence, c);
     wait_for(shared.full_out, place);
@@ -239,15 +253,14 @@ __device__ inline void round_and_decay(const StateDecay& decay, ChainState& S,
   hold(S);
 }
 
-/// A consumer's warp: one task, from places of the rings on.
+/// A consumer's warp.
 template <class Traits>
 __device__ void run_wgmma_chain(const KdaPrefillProblem& p, const PrefillChainTask& task,
-                                int first_value, RingPlace<kWgmmaStages>& now,
-                                RingPlace<1>& place_out, WgmmaChainShared<Traits>& shared, int warp,
+                                int first_value, WgmmaChainShared<Traits>& shared, int warp,
                                 int lane) {
   const int group = warp / kWarpsOfGroup;
   const int warp_value = kWarpValues * (warp % kWarpsOfGroup);
-  const ChainStates<2> states(p, task, first_value, lane);
+  const ChainStates states(p, task, first_value, lane);
   const int num_chunks = task.sequence.num_chunks;
   ChainState S;
   states.load_initial(S);
@@ -261,6 +274,7 @@ __device__ void run_wgmma_chain(const KdaPrefillProblem& p, const PrefillChainTa
   ChainTokensOperand rounded_N;
   ChainTokensOperand rounded_O;
   StateDecay decay;
+  RingPlace<kWgmmaStages> now;
   const auto load_part0 = [&](const RingPlace<kWgmmaStages>& place) {
     load_new_values(shared_address(shared.part0[place.stage].u[group]), warp_value, lane, N);
     load_decay(shared.gamma[place.stage], lane, decay);
@@ -270,13 +284,14 @@ __device__ void run_wgmma_chain(const KdaPrefillProblem& p, const PrefillChainTa
   wait_for(shared.full0, now);
   load_part0(now);
   round_and_decay(decay, S, rounded_S);
-  issue_state_product<true>(rounded_S, shared.part0[now.stage].minus_w, N);
+  issue_state_product<true>(rounded_S, shared.part0[0].minus_w, N);
   wait_for(shared.full1, now);
-  issue_state_product<false>(rounded_S, shared.part1[now.stage].q_decayed, O);
+  issue_state_product<false>(rounded_S, shared.part1[0].q_decayed, O);
   wgmma_wait<1>();
   release(shared.free0, now);
   round_held(N, rounded_N);
 
+  RingPlace<1> place_out;
 #pragma unroll 1
   for (int c = 0; c < num_chunks; ++c) {
     const bool more = c + 1 < num_chunks;
@@ -339,36 +354,19 @@ __global__ __launch_bounds__(Traits::kThreads, 1) void kda_prefill_wgmma_chain_k
   pdl_wait();
   pdl_launch_dependents();
 
-  const auto for_each = [&](const auto& run) {
-    constexpr unsigned kCtasOfHead = 2 / Traits::kGroups;
-    for_each_task(kCtasOfHead * num_heads_of_all(p, plan), [&](unsigned index) {
-      const PrefillChainTask task = find_task(p, plan, index / kCtasOfHead);
-      run(task, static_cast<int>(index % kCtasOfHead));
-    });
-  };
+  const auto index = static_cast<int>(blockIdx.x);
+  const int half = Traits::kGroups == 1 ? index % 2 : 0;
+  const PrefillChainTask task = find_task(p, plan, Traits::kGroups == 1 ? index / 2 : index);
   if (warp >= Traits::kConsumerWarps) {
     if constexpr (Traits::kMovesRegisters) lower_registers<kMoverRegisters>();
-    if (warp >= Traits::kFirstStorer) {
-      RingPlace<1> place;
-      for_each([&](const PrefillChainTask& task, int half) {
-        store_outputs(p, task, half, warp - Traits::kFirstStorer, lane, place, shared);
-      });
-    } else if (lane == 0) {
-      RingPlace<kWgmmaStages> place;
-      for_each([&](const PrefillChainTask& task, int half) {
-        bring_factors(first_factors(p, plan, task), p.HV, task.sequence.num_chunks, half, place,
-                      shared);
-      });
-    }
+    if (warp >= Traits::kFirstStorer)
+      store_outputs(p, task, half, shared, warp - Traits::kFirstStorer, lane);
+    else if (lane == 0)
+      bring_factors(first_factors(p, plan, task), p.HV, task.sequence.num_chunks, half, shared);
     return;
   }
   if constexpr (Traits::kMovesRegisters) raise_registers<kConsumerRegisters>();
-  RingPlace<kWgmmaStages> place;
-  RingPlace<1> place_out;
-  for_each([&](const PrefillChainTask& task, int half) {
-    run_wgmma_chain(p, task, kHalf * half + kWarpValues * warp, place, place_out, shared, warp,
-                    lane);
-  });
+  run_wgmma_chain(p, task, kHalf * half + kWarpValues * warp, shared, warp, lane);
 #endif
 }
 

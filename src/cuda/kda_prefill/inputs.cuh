@@ -6,13 +6,14 @@
 #include "cuda/kda_prefill/inverse.cuh"
 #include "cuda/kda_prefill/plan.cuh"
 
-/// How a CTA of eight warps (builder.cuh, one_chunk.cuh) sees the tokens of its chunk: warp w has
-/// rows 8 w .. + 7, half of a block of 16, and a lane four neighbouring channels from 4 lane on.
+/// How the builder's CTA of eight warps sees the tokens of its chunk: warp w has rows 8 w .. + 7,
+/// half of a block of 16, and a lane four neighbouring channels from 4 lane on.
 namespace k3::cuda {
 
 inline constexpr int kBuilderWarps = 8;
 inline constexpr int kBuilderThreads = 32 * kBuilderWarps;
-inline constexpr int kBlock = 16;  ///< rows
+inline constexpr int kBuilderCtas = 3;  ///< on an SM
+inline constexpr int kBlock = 16;       ///< rows
 inline constexpr int kBlocks = kChunk / kBlock;
 inline constexpr int kRows = kChunk / kBuilderWarps;  ///< of a thread
 
@@ -22,14 +23,16 @@ inline constexpr float kMinLog2Decay = -160.0F;
 
 using ChunkTile = SwizzledTile<kChunk>;
 
-/// What the steps of both kernels work on. The way of wide_range.cuh keeps the operands of a level
-/// in keys and queries, and in totals the G of the warps' first rows.
-struct alignas(128) ChunkTiles {
-  bf16 keys[kChunk * kHeadDim];      ///< k; row operands of L
-  bf16 queries[kChunk * kHeadDim];   ///< q; row operands of the output matrix
-  bf16 columns[kChunk * kHeadDim];   ///< column operands of both
+/// Three of them fit on an SM. The way of wide_range.cuh keeps the operands of a level in keys and
+/// queries, and in totals the G of the warps' first rows.
+struct BuilderShared {
+  bf16 keys[kChunk * kHeadDim];      ///< k; row operands of L, and of W; then -W
+  bf16 queries[kChunk * kHeadDim];   ///< q; row operands of the output matrix; then v, U
+  bf16 columns[kChunk * kHeadDim];   ///< column operands of both; then M in two parts
   LowerMatrix lower;                 ///< L, then (I + L)^-1
   float4 totals[kBuilderWarps][32];  ///< decay of a warp's rows, by channels
+  /// -exp of the references from the chunk's start, in either half of a word.
+  std::uint32_t minus_from_start[kBlocks][kHeadDim];
   /// exp from the reference of block j to that of block i > j in [i (i - 1) / 2 + j]: of each 16
   /// channels the pairs t and t + 4 together, as fragments B hold them.
   uint2 between[kBlocks * (kBlocks - 1) / 2][kHeadDim / 4];
@@ -38,9 +41,8 @@ struct alignas(128) ChunkTiles {
 
 /// A CTA's chunk of one value head.
 struct BuilderTask {
-  unsigned thread = threadIdx.x;
-  int lane = static_cast<int>(thread % 32);
-  int warp = static_cast<int>(thread / 32);
+  int lane = static_cast<int>(threadIdx.x) % 32;
+  int warp = static_cast<int>(threadIdx.x) / 32;
   int first_row = kRows * warp;  ///< of the thread
   int channel = 4 * lane;        ///< first of the thread's four
   int head = 0;
@@ -48,6 +50,7 @@ struct BuilderTask {
   std::int64_t batch = 0;
   std::int64_t token = 0;  ///< first
   int rows = 0;            ///< of the chunk, 1 to 64
+  ChunkFactors* factors = nullptr;
 };
 
 __device__ inline float4 exp2_approx(float4 x) {

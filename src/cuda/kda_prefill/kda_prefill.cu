@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cuda/kda_prefill/kda_prefill.h"
 
-#include <algorithm>
 #include <limits>
 
 #include "cuda/common/error.h"
@@ -9,7 +8,6 @@
 #include "cuda/kda_prefill/builder.cuh"
 #include "cuda/kda_prefill/chain_mma_sync.cuh"
 #include "cuda/kda_prefill/chain_wgmma.cuh"
-#include "cuda/kda_prefill/one_chunk.cuh"
 #include "cuda/kda_prefill/plan.cuh"
 
 namespace k3::cuda {
@@ -38,40 +36,26 @@ class WorkspaceParts {
   std::size_t used_ = 0;
 };
 
-/// All sequences are for the kernel of one chunk, whatever cu_seqlens holds.
-bool are_all_short(const KdaPrefillProblem& p) { return p.T <= kChunk; }
-
-/// Any may be, and which are, the device alone knows.
-bool is_any_short(const KdaPrefillProblem& p) { return are_all_short(p) || (p.packed && p.N > 1); }
-
-/// So many short sequences are likely that a CTA for each slot and head would mostly be one that
-/// has nothing to do.
-bool are_many_short(const KdaPrefillProblem& p) {
-  return p.packed && p.N > 1 && p.T < 2 * kChunk * std::int64_t{p.N};
-}
-
 PrefillPlan lay_out(const KdaPrefillProblem& p, WorkspaceParts& parts) {
   PrefillPlan plan;
-  if (are_all_short(p)) return plan;
   plan.num_slots = p.num_chunk_slots();
   plan.factors = parts.take<ChunkFactors>(plan.num_slots * p.HV);
   if (!p.packed || p.N <= 1) return plan;
   plan.first_chunk = parts.take<std::int64_t>(p.N);
   plan.longest = parts.take<std::int32_t>(p.N);
-  plan.num_long = parts.take<std::int32_t>(1);
   return plan;
 }
 
 template <class... Params>
 void launch_one(void (*kernel)(Params...), dim3 ctas, int threads, std::size_t shared_bytes,
-                const Target& target, const Params&... params) {
+                const KdaPrefillProblem& p, const PrefillPlan& plan, const Target& target) {
   LaunchConfig config;
   config.grid = ctas;
   config.block = dim3(static_cast<unsigned>(threads));
   config.dynamic_smem_bytes = shared_bytes;
   config.pdl = target.pdl;
   config.stream = static_cast<cudaStream_t>(target.stream);
-  K3_CUDA_CHECK(launch(kernel, config, params...));
+  K3_CUDA_CHECK(launch(kernel, config, p, plan));
 }
 
 /// What a CTA may have of it.
@@ -82,61 +66,24 @@ std::size_t shared_memory_of(Device device) {
   return static_cast<std::size_t>(bytes);
 }
 
-int num_sms(Device device) {
-  int sms = 0;
-  K3_CUDA_CHECK(cudaDeviceGetAttribute(&sms, cudaDevAttrMultiProcessorCount, device.index));
-  return sms;
-}
-
-void launch_one_chunk(const KdaPrefillProblem& p, const Target& target) {
-  const std::int64_t ctas =
-      std::min(std::int64_t{p.N} * p.HV, std::int64_t{kOneChunkCtas} * num_sms(target.device));
-  launch_one(kda_prefill_one_chunk_kernel, static_cast<unsigned>(ctas), kBuilderThreads,
-             sizeof(OneChunkShared), target, p);
-}
-
 void launch_factors(const KdaPrefillProblem& p, const PrefillPlan& plan, const Target& target) {
-  if (are_many_short(p)) {
-    const std::int64_t ctas =
-        std::min(plan.num_slots * p.HV, std::int64_t{kBuilderCtas} * num_sms(target.device));
-    launch_one(kda_prefill_few_builders_kernel, static_cast<unsigned>(1 + ctas), kBuilderThreads,
-               sizeof(BuilderShared), target, p, plan);
-    return;
-  }
   const std::int64_t rows = plan.num_slots + (plan.longest != nullptr ? 1 : 0);
-  launch_one(kda_prefill_builder_kernel,
-             grid_over_requests(static_cast<unsigned>(p.HV), static_cast<int>(rows)),
-             kBuilderThreads, sizeof(BuilderShared), target, p, plan);
-}
-
-/// Heads of the sequences that the chain takes, at most.
-std::int64_t num_chain_heads(const KdaPrefillProblem& p, const PrefillPlan& plan) {
-  const std::int64_t sequences =
-      plan.longest != nullptr ? std::min<std::int64_t>(p.N, p.T / (kChunk + 1)) : p.N;
-  return sequences * p.HV;
-}
-
-/// @param ctas_of_head  that the kernel has for a head of a sequence
-/// @param ctas_of_sm  that are there at once
-template <class Kernel>
-void launch_chain(Kernel kernel, int ctas_of_head, int ctas_of_sm, int threads,
-                  std::size_t shared_bytes, const KdaPrefillProblem& p, const PrefillPlan& plan,
-                  const Target& target) {
-  std::int64_t ctas = ctas_of_head * num_chain_heads(p, plan);
-  if (are_many_short(p)) ctas = std::min(ctas, std::int64_t{ctas_of_sm} * num_sms(target.device));
-  launch_one(kernel, static_cast<unsigned>(ctas), threads, shared_bytes, target, p, plan);
+  if (rows > 0)
+    launch_one(kda_prefill_builder_kernel,
+               grid_over_requests(static_cast<unsigned>(p.HV), static_cast<int>(rows)),
+               kBuilderThreads, sizeof(BuilderShared), p, plan, target);
 }
 
 template <int kStages>
 void launch_mma_sync(const KdaPrefillProblem& p, const PrefillPlan& plan, const Target& target) {
-  launch_chain(kda_prefill_chain_kernel<kStages>, 2, kStages == 1 ? 2 : 1, kChainThreads,
-               sizeof(PrefillChainShared<kStages>), p, plan, target);
+  launch_one(kda_prefill_chain_kernel<kStages>, static_cast<unsigned>(2 * p.N * p.HV),
+             kChainThreads, sizeof(PrefillChainShared<kStages>), p, plan, target);
 }
 
 /// A CTA that has an SM for itself has stages to be ahead of itself.
 void launch_mma_sync_chain(const KdaPrefillProblem& p, const PrefillPlan& plan,
                            const Target& target) {
-  if (2 * num_chain_heads(p, plan) <= kManyCtas &&
+  if (std::int64_t{2} * p.N * p.HV <= kManyCtas &&
       shared_memory_of(target.device) >= sizeof(PrefillChainShared<3>))
     launch_mma_sync<3>(p, plan, target);
   else
@@ -145,29 +92,28 @@ void launch_mma_sync_chain(const KdaPrefillProblem& p, const PrefillPlan& plan,
 
 template <class Traits>
 void launch_wgmma(const KdaPrefillProblem& p, const PrefillPlan& plan, const Target& target) {
-  launch_chain(kda_prefill_wgmma_chain_kernel<Traits>, 2 / Traits::kGroups, 1, Traits::kThreads,
-               sizeof(WgmmaChainShared<Traits>), p, plan, target);
+  launch_one(kda_prefill_wgmma_chain_kernel<Traits>,
+             static_cast<unsigned>(2 / Traits::kGroups * p.N * p.HV), Traits::kThreads,
+             sizeof(WgmmaChainShared<Traits>), p, plan, target);
 }
 
 /// Both halves of a head in one CTA share its factors, but also its tensor cores.
 void launch_wgmma_chain(const KdaPrefillProblem& p, const PrefillPlan& plan, const Target& target) {
-  if (2 * num_chain_heads(p, plan) <= kManyCtas)
+  if (std::int64_t{2} * p.N * p.HV <= kManyCtas)
     launch_wgmma<WgmmaHalf>(p, plan, target);
   else
     launch_wgmma<WgmmaWhole>(p, plan, target);
 }
 
 template <class Chain>
-void run_prefill(const KdaPrefillProblem& p, const Target& target, const Chain& launch_long) {
+void run_prefill(const KdaPrefillProblem& p, const Target& target, const Chain& launch_chain) {
   if (p.N == 0 || p.writes_nothing()) return;
   const DeviceGuard guard(target.device.index);
   K3_CUDA_CHECK(guard.error());
   WorkspaceParts parts(target.workspace.data);
   const PrefillPlan plan = lay_out(p, parts);
-  if (is_any_short(p)) launch_one_chunk(p, target);
-  if (are_all_short(p)) return;
   launch_factors(p, plan, target);
-  launch_long(p, plan, target);
+  launch_chain(p, plan, target);
 }
 
 }  // namespace

@@ -45,14 +45,12 @@ struct alignas(128) ChunkFactors {
   float gamma[kHeadDim];                ///< exp(G_last)
 };
 
-/// The workspace. The lists are there where cu_seqlens cuts more than one sequence: then those of
-/// more than a chunk, the long ones, are the chain's. Without them all are.
+/// The workspace. The two lists are there where cu_seqlens cuts more than one sequence.
 struct PrefillPlan {
   std::int64_t num_slots = 0;           ///< of chunks
   ChunkFactors* factors = nullptr;      ///< [num_slots, HV]
   std::int64_t* first_chunk = nullptr;  ///< [N], chunks of all sequences before
-  std::int32_t* longest = nullptr;      ///< the long sequences, the longest first
-  std::int32_t* num_long = nullptr;     ///< how many they are
+  std::int32_t* longest = nullptr;      ///< [N], sequences, the longest first
 };
 
 __device__ inline std::int64_t chunks_of(std::int64_t length) {
@@ -81,71 +79,43 @@ __device__ inline PrefillSequence find_sequence(const KdaPrefillProblem& p, cons
   return s;
 }
 
-/// Chunks of the sequences before n; a whole warp.
-__device__ inline std::int64_t chunks_before(const KdaPrefillProblem& p, int n) {
-  if (!p.packed) return n * chunks_of(p.T);
-  std::int64_t sum = 0;
-  for (int i = static_cast<int>(threadIdx.x) % 32; i < n; i += 32)
-    sum += chunks_of(sequence_length(p, i));
-#pragma unroll
-  for (int distance = 1; distance < 32; distance *= 2)
-    sum += __shfl_xor_sync(kFullWarp, sum, distance);
-  return sum;
-}
-
 /// Up to so many sequences are sorted by length.
 inline constexpr int kMaxSorted = 1024;
 
-/// Chunks of sequences, and how many of those are long.
-struct ChunkCount {
-  std::int64_t chunks = 0;
-  int num_long = 0;
-
-  __device__ ChunkCount operator+(const ChunkCount& other) const {
-    return {chunks + other.chunks, num_long + other.num_long};
-  }
-};
-
 template <int kThreads>
 struct OrderShared {
-  using Scan = cub::BlockScan<ChunkCount, kThreads>;
+  using Scan = cub::BlockScan<std::int64_t, kThreads>;
   typename Scan::TempStorage scan;
   std::int64_t chunks[kMaxSorted];
 };
 
 /// Makes the lists of the plan; one CTA.
 template <int kThreads>
-__device__ void list_sequences(const KdaPrefillProblem& p, const PrefillPlan& plan,
-                               OrderShared<kThreads>& shared) {
-  const auto add = [](const ChunkCount& a, const ChunkCount& b) { return a + b; };
+__device__ void order_sequences(const KdaPrefillProblem& p, const PrefillPlan& plan,
+                                OrderShared<kThreads>& shared) {
   const int thread = static_cast<int>(threadIdx.x);
-  const bool sorts = p.N <= kMaxSorted;
-  ChunkCount before;
+  std::int64_t before = 0;
   for (int n0 = 0; n0 < p.N; n0 += kThreads) {
     const int n = n0 + thread;
     const std::int64_t chunks = n < p.N ? chunks_of(sequence_length(p, n)) : 0;
-    ChunkCount first;
-    ChunkCount total;
-    typename OrderShared<kThreads>::Scan(shared.scan)
-        .ExclusiveScan(ChunkCount{chunks, chunks > 1 ? 1 : 0}, first, ChunkCount{}, add, total);
+    std::int64_t first = 0;
+    std::int64_t total = 0;
+    typename OrderShared<kThreads>::Scan(shared.scan).ExclusiveSum(chunks, first, total);
     if (n < p.N) {
-      plan.first_chunk[n] = before.chunks + first.chunks;
-      if (sorts)
-        shared.chunks[n] = chunks;
-      else if (chunks > 1)
-        plan.longest[before.num_long + first.num_long] = n;
+      plan.first_chunk[n] = before + first;
+      if (n < kMaxSorted) shared.chunks[n] = chunks;
     }
-    before = before + total;
+    before += total;
     __syncthreads();
   }
-  if (thread == 0) *plan.num_long = before.num_long;
-  if (!sorts) return;
   for (int n = thread; n < p.N; n += kThreads) {
-    if (shared.chunks[n] <= 1) continue;
-    int rank = 0;
-    for (int other = 0; other < p.N; ++other)
-      rank += shared.chunks[other] > shared.chunks[n] ||
-              (shared.chunks[other] == shared.chunks[n] && other < n);
+    int rank = n;
+    if (p.N <= kMaxSorted) {
+      rank = 0;
+      for (int other = 0; other < p.N; ++other)
+        rank += shared.chunks[other] > shared.chunks[n] ||
+                (shared.chunks[other] == shared.chunks[n] && other < n);
+    }
     plan.longest[rank] = n;
   }
 }

@@ -3,7 +3,7 @@
 
 #include "cuda/kda_prefill/inputs.cuh"
 
-/// Steps 2 and 3 of factors.cuh for any gates, minus infinity included: no factor exceeds 1. Of
+/// Steps 2 and 3 of the builder for any gates, minus infinity included: no factor exceeds 1. Of
 /// rows j < i let m be the highest bit in which they differ: then i has it and j has not, and
 /// between them lies the row r with the bits of i above m, bit m, and zeros below.
 ///
@@ -24,7 +24,7 @@ struct LevelRows {
 
 /// Of rows of other warps, shared.totals holds the G of the first ones.
 template <int kLevel>
-__device__ void write_level(const LevelRows& rows, const BuilderTask& task, ChunkTiles& shared) {
+__device__ void write_level(const LevelRows& rows, const BuilderTask& task, BuilderShared& shared) {
   float4 border = {};
   if constexpr (kLevel >= kRows) {
     constexpr int kWarps = kLevel / kRows;
@@ -63,7 +63,7 @@ __device__ bool level_tile(int warp, int& row0, int& column0) {
 
 /// Products of a level's operands into L and the output matrix, where the pair is of this level.
 template <int kLevel>
-__device__ void multiply_level(const BuilderTask& task, bf16* output_matrix, ChunkTiles& shared) {
+__device__ void multiply_level(const BuilderTask& task, BuilderShared& shared) {
   int row0 = 0;
   int column0 = 0;
   if (!level_tile<kLevel>(task.warp, row0, column0)) return;
@@ -94,25 +94,23 @@ __device__ void multiply_level(const BuilderTask& task, bf16* output_matrix, Chu
     const bool is_here = (i & kLevel) != 0 && ((i ^ j) & ~(kLevel - 1)) == kLevel;
     if (!is_here) continue;
     shared.lower[i][j] = shared.beta[i] * lower.c[c];
-    *reinterpret_cast<bf16*>(reinterpret_cast<std::byte*>(output_matrix) +
+    *reinterpret_cast<bf16*>(reinterpret_cast<std::byte*>(task.factors->output_matrix) +
                              ChunkTile::offset(i, j)) = narrow(output.c[c]);
   }
 }
 
 template <int kLevel>
-__device__ void run_levels(const LevelRows& rows, const BuilderTask& task, bf16* output_matrix,
-                           ChunkTiles& shared) {
+__device__ void run_levels(const LevelRows& rows, const BuilderTask& task, BuilderShared& shared) {
   write_level<kLevel>(rows, task, shared);
   __syncthreads();
-  multiply_level<kLevel>(task, output_matrix, shared);
+  multiply_level<kLevel>(task, shared);
   __syncthreads();
-  if constexpr (kLevel > 1) run_levels<kLevel / 2>(rows, task, output_matrix, shared);
+  if constexpr (kLevel > 1) run_levels<kLevel / 2>(rows, task, shared);
 }
 
 /// The output matrix as it is before the levels: its diagonal and zeros.
-__device__ inline void start_output_matrix(const LevelRows& rows, const BuilderTask& task,
-                                           bf16* output_matrix) {
-  auto* const matrix = reinterpret_cast<std::byte*>(output_matrix);
+__device__ inline void start_output_matrix(const LevelRows& rows, const BuilderTask& task) {
+  auto* const matrix = reinterpret_cast<std::byte*>(task.factors->output_matrix);
   for (int at = static_cast<int>(threadIdx.x); at < kChunk * kChunk / 8; at += kBuilderThreads)
     reinterpret_cast<uint4*>(matrix)[at] = uint4{0, 0, 0, 0};
   float products[kRows];
@@ -126,29 +124,30 @@ __device__ inline void start_output_matrix(const LevelRows& rows, const BuilderT
         narrow(rows.scales.q * rows.scales.k * sum);
 }
 
-/// The operands of the chain.
-template <class Factors>
-__device__ void write_chain_operands(const LevelRows& rows, float4 last, const BuilderTask& task,
-                                     const Factors& factors, ChunkTiles& shared) {
+/// The operands of the chain. The keys stand where no factor is to follow.
+__device__ inline void write_chain_operands(const LevelRows& rows, float4 last,
+                                            const BuilderTask& task, BuilderShared& shared) {
   const ThreadQuads at(task);
 #pragma unroll
   for (int i = 0; i < kRows; ++i) {
     const float4 decay = exp2_approx(rows.G[i]);
     const float4 key = widen(rows.k[i]) * rows.scales.k_of(i);
     const float4 query = widen(rows.q[i]) * rows.scales.q_of(i);
-    factors.put_decayed(at, i, narrow(key * decay), narrow(query * decay), shared);
-    factors.put_remaining(at, i, narrow(key * exp2_approx(last - rows.G[i])), shared);
+    at.of(shared.keys, i) = narrow(key * decay);
+    at.of(task.factors->q_decayed, i) = narrow(query * decay);
+    at.of(task.factors->k_remaining, i) = narrow(key * exp2_approx(last - rows.G[i]));
   }
-  factors.put_start(task, {1.0F, 1.0F, 1.0F, 1.0F}, shared);
+  const std::uint32_t minus_one = pack_bf16(-1.0F, -1.0F);
+  *reinterpret_cast<uint4*>(&shared.minus_from_start[task.warp / 2][task.channel]) = {
+      minus_one, minus_one, minus_one, minus_one};
   if (task.warp == 0)
-    *reinterpret_cast<float4*>(factors.gamma(shared) + task.channel) = exp2_approx(last);
+    *reinterpret_cast<float4*>(&task.factors->gamma[task.channel]) = exp2_approx(last);
 }
 
 /// After accumulate_in_warp, whose totals it takes over. By itself, so that the common way keeps
 /// its registers.
-template <class Factors>
 __device__ __noinline__ void make_wide_range_factors(const KdaPrefillProblem& p, BuilderTask task,
-                                                     Factors factors, ChunkTiles& shared) {
+                                                     BuilderShared& shared) {
   LevelRows rows;
   load_rows(p.q, p.q_strides, task, task.key_head, rows.q);
   load_rows(p.k, p.k_strides, task, task.key_head, rows.k);
@@ -171,10 +170,10 @@ __device__ __noinline__ void make_wide_range_factors(const KdaPrefillProblem& p,
   for (int i = 1; i < kRows; ++i) rows.G[i] = rows.G[i - 1] + rows.G[i];
   __syncthreads();  // everyone has read the totals
   shared.totals[task.warp][task.lane] = rows.G[0];
-  start_output_matrix(rows, task, factors.output_matrix(shared));
+  start_output_matrix(rows, task);
   __syncthreads();
-  run_levels<32>(rows, task, factors.output_matrix(shared), shared);
-  write_chain_operands(rows, last, task, factors, shared);
+  run_levels<32>(rows, task, shared);
+  write_chain_operands(rows, last, task, shared);
 }
 
 }  // namespace k3::cuda
