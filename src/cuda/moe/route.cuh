@@ -4,7 +4,6 @@
 #include <cstdint>
 
 #include "contract/moe_route.h"
-#include "cuda/common/mbarrier.cuh"
 #include "cuda/common/prefetch.cuh"
 #include "cuda/common/warp.cuh"
 #include "cuda/moe/score.cuh"

@@ -4,8 +4,6 @@
 #include <bit>
 #include <cstdint>
 
-#include "cuda/common/alignment.h"
-#include "cuda/common/error.h"
 #include "cuda/common/group_quant.cuh"
 #include "cuda/moe/launch.h"
 #include "cuda/moe/route_beside.cuh"
