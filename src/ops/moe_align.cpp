@@ -42,7 +42,7 @@ constexpr Kernel<MoeAlignProblem> kKernels[] = {
      .refusal = accepts_all<MoeAlignProblem>,
      .workspace_size = needs_no_workspace<MoeAlignProblem>,
      .run = cpu::moe_align,
-     .verified_on = "ssse3 sse4 avx2"},
+     .verified_on = "ssse3 sse4 avx2 avx3"},
 };
 constexpr Op<MoeAlignProblem> kOp = {"moe_align", kKernels};
 
