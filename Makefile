@@ -12,6 +12,7 @@ demo: configure
 
 test: build
 	ctest --test-dir $(BUILD) --output-on-failure --timeout 900 -j $(JOBS)
+	@awk -f tools/count_tests.awk $(BUILD)/Testing/Temporary/LastTest.log
 
 configure: setup
 	cmake -S . -B $(BUILD) -G Ninja -DCMAKE_BUILD_TYPE=Release -DK3_CUDA_ARCHS='$(K3_CUDA_ARCHS)'

@@ -3,10 +3,12 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <charconv>
 #include <memory>
 
 #include "cli/commands.h"
 #include "cli/common.h"
+#include "cli/vision_input.h"
 #include "harness/files.h"
 #include "io/text.h"
 
@@ -22,12 +24,41 @@ constexpr double kDefaultTolerance = 5e-3;
 struct RunRequest {
   std::string op;
   std::string in;
+  std::string image;
+  std::string background = "255,255,255";
   std::string out;
   std::string backend = "auto";
   std::vector<std::string> settings;
   bool compare = false;
   double tolerance = kDefaultTolerance;
 };
+
+/// "R,G,B", each from 0 to 255.
+Colour colour_of(const std::string& text) {
+  Colour colour{};
+  const char* at = text.data();
+  const char* const end = at + text.size();
+  for (std::size_t i = 0; i < colour.size(); ++i) {
+    const auto [rest, error] = std::from_chars(at, end, colour[i]);
+    const bool last = i + 1 == colour.size();
+    if (error != std::errc() || (last ? rest != end : rest == end || *rest != ','))
+      throw UsageError(fmt::format("--background takes R,G,B from 0 to 255, not '{}'", text));
+    at = rest + 1;
+  }
+  return colour;
+}
+
+/// The op's arguments, from a file of tensors or, for vision_patchify, from a picture.
+RunFile input_of(const Driver& driver, const RunRequest& request, RunOn on) {
+  if (request.image.empty() && request.in.empty())
+    throw UsageError("run needs --in FILE (or --image FILE for vision_patchify)");
+  if (request.image.empty()) return harness::load_run_file(driver, request.in);
+  if (driver.name != std::string("vision_patchify"))
+    throw UsageError(fmt::format("{} takes no --image; vision_patchify does", driver.name));
+  RunFile file;
+  file.bundle = vision_input(request.image, colour_of(request.background), on);
+  return file;
+}
 
 /// `name=value` pairs over the file's scalars.
 void apply_settings(const Driver& driver, const std::vector<std::string>& settings,
@@ -81,14 +112,14 @@ int compare_outputs(const RunFile& file, double tolerance) {
 
 int run(const RunRequest& request) {
   const Driver& driver = driver_named(request.op);
-  RunFile file = harness::load_run_file(driver, request.in);
+  require_writable(request.out);
+  const RunOn on = run_on(driver, request.backend);
+  RunFile file = input_of(driver, request, on);
   note_ignored(driver, file);
   apply_settings(driver, request.settings, file.bundle);
   if (request.compare && file.expected.empty())
     throw UsageError(request.in + " holds no output of " + driver.name + " to compare with");
 
-  require_writable(request.out);
-  const RunOn on = run_on(driver, request.backend);
   // The first call pays for threads, page faults and, on CUDA, loading the kernel.
   harness::Bundle warm_up = file.bundle.clone();
   if (on != RunOn::kOracle) harness::run_once(driver, warm_up, {.on = on});
@@ -105,9 +136,19 @@ int run(const RunRequest& request) {
 Action add_run(CLI::App& command) {
   const auto request = std::make_shared<RunRequest>();
   command.add_option("op", request->op, "Name of the op")->required();
-  command.add_option("--in", request->in, "safetensors file with the op's arguments")
-      ->required()
-      ->type_name("FILE");
+  CLI::Option* in =
+      command.add_option("--in", request->in, "safetensors file with the op's arguments")
+          ->type_name("FILE");
+  CLI::Option* image =
+      command
+          .add_option("--image", request->image,
+                      "vision_patchify: a PNG or JPEG file, resized and padded for the model")
+          ->type_name("FILE")
+          ->excludes(in);
+  command.add_option("--background", request->background, "What shows through a picture's alpha")
+      ->needs(image)
+      ->type_name("R,G,B")
+      ->capture_default_str();
   command.add_option("--out", request->out, "Write the outputs here")->type_name("FILE");
   command.add_option("--backend", request->backend, "What runs it")
       ->check(CLI::IsMember({"auto", "cpu", "cuda", "oracle"}))
@@ -118,6 +159,7 @@ Action add_run(CLI::App& command) {
   CLI::Option* compare = command.add_flag(
       "--compare", request->compare,
       "Hold each output against the file's tensor of that name (in place: <name>_out)");
+  compare->excludes(image);
   command
       .add_option("--tol", request->tolerance, "Largest rms(ref - x) / rms(ref); 0 asks for equal")
       ->needs(compare)

@@ -129,6 +129,9 @@ std::vector<BenchShape> bench_shapes(Level level) {
   for (const std::int64_t H : {96, 12}) shapes.push_back(for_cuda(bench_shape(eight, H)));
   shapes.push_back(for_cuda(bench_shape({65536}, 12)));
   shapes.push_back(for_cuda(bench_shape(std::vector<std::int64_t>(128, 64), 96)));
+  std::vector<std::int64_t> short_ones(64);  // every length to a chunk once
+  for (std::size_t i = 0; i < 64; ++i) short_ones[i] = 1 + static_cast<std::int64_t>(37 * i % 64);
+  for (const std::int64_t H : {96, 12}) shapes.push_back(for_cuda(bench_shape(short_ones, H)));
   return shapes;
 }
 

@@ -283,12 +283,12 @@ void equal_keys(Bundle& b, double noise) {
   b.tensors["q"] = k.clone();
 }
 
-void add_adversarial(CaseList& list) {
+void add_gates(CaseList& list, const Sizes& lengths, const std::string& suffix) {
   const double inf = std::numeric_limits<double>::infinity();
-  const Options raw = {.lengths = {130, 70}};
-  const Options given = {.lengths = {130, 70}, .gate_in_kernel = false};
+  const Options raw = {.lengths = lengths};
+  const Options given = {.lengths = lengths, .gate_in_kernel = false};
   const auto gate = [&](const char* name, const Options& o, auto value) {
-    list.add(name, o, [=](Bundle& b) { set_all(b, "g", value); });
+    list.add(name + suffix, o, [=](Bundle& b) { set_all(b, "g", value); });
   };
   gate("gate_at_lower_bound", raw, [](std::int64_t) { return 1e4; });
   gate("gate_at_zero", raw, [](std::int64_t) { return -1e4; });
@@ -304,7 +304,9 @@ void add_adversarial(CaseList& list) {
   gate("given_minus_infinity", given,
        [=](std::int64_t i) { return i % 5 == 0 ? -inf : (i % 11 == 0 ? -1000.0 : -0.01); });
   gate("given_tiny_decay", given, [](std::int64_t i) { return i % kD == 3 ? -25.84 : -0.01; });
+}
 
+void add_equal_keys(CaseList& list) {
   for (double logit : {2.0, 6.0, 8.0, 12.0})
     list.add("equal_keys_beta_logit_" + std::to_string(static_cast<int>(logit)),
              {.lengths = {512},
@@ -318,30 +320,81 @@ void add_adversarial(CaseList& list) {
                set_all(b, "g", [](std::int64_t) { return -10.0; });
                set_all(b, "beta", [=](std::int64_t) { return logit; });
              });
+}
+
+void add_values(CaseList& list, const Sizes& lengths, const std::string& suffix) {
+  const Options raw = {.lengths = lengths};
   Options repeated = raw;
   repeated.repeated_keys = true;
-  list.add("near_equal_keys", repeated, [](Bundle& b) {
+  list.add("near_equal_keys" + suffix, repeated, [](Bundle& b) {
     equal_keys(b, 0.1);
     set_all(b, "g", [](std::int64_t) { return -6.2; });
     set_all(b, "beta", [](std::int64_t) { return 3.0; });
   });
-  list.add("positive_keys", repeated, [](Bundle& b) {
+  list.add("positive_keys" + suffix, repeated, [](Bundle& b) {
     for (const char* name : {"q", "k", "v"}) {
       Tensor& t = b.tensors.at(name);
       for (std::int64_t i = 0; i < t.numel(); ++i) t.set(i, std::fabs(t.get(i)));
     }
   });
   for (const char* name : {"k", "q", "v"})
-    list.add(std::string("zero_") + name, raw,
+    list.add("zero_" + (name + suffix), raw,
              [=](Bundle& b) { set_all(b, name, [](std::int64_t) { return 0.0; }); });
-  list.add("beta_zero", raw,
+  list.add("beta_zero" + suffix, raw,
            [](Bundle& b) { set_all(b, "beta", [](std::int64_t) { return -100.0; }); });
-  list.add("beta_one", raw,
+  list.add("beta_one" + suffix, raw,
            [](Bundle& b) { set_all(b, "beta", [](std::int64_t) { return 100.0; }); });
-  list.add("large_v", raw, [](Bundle& b) {
+  list.add("large_v" + suffix, raw, [](Bundle& b) {
     Tensor& v = b.tensors.at("v");
     for (std::int64_t i = 0; i < v.numel(); ++i) v.set(i, 1e4 * v.get(i));
   });
+}
+
+/// Sequences of one chunk and shorter ones, by themselves and among longer ones.
+void add_short_sequences(CaseList& list) {
+  const Sizes alone = {1, 2, 15, 16, 17, 0, 63, 64};
+  const Sizes among_long = {65, 1, 2, 128, 15, 16, 17, 0, 63, 64, 65};
+  for (const Sizes& lengths : {alone, among_long}) {
+    const auto n = static_cast<std::int64_t>(lengths.size());
+    const auto add = [&, prefix = std::string(n == 8 ? "short" : "short_among_long")](
+                         const char* name, Options o) {
+      o.lengths = lengths;
+      list.add(prefix + name, o);
+    };
+    add("", {});
+    add("_softplus_gva", {.H = 1, .HV = 3, .safe_gate = false});
+    add("_no_initial_state", {.initial = false});
+    add("_kv", {.layout_kv = true});
+    add("_bf16", {.state = DType::kBF16});
+    add("_bf16_kv", {.state = DType::kBF16, .layout_kv = true});
+    Options pool = {.pool_slots = 13, .indices = Sizes(static_cast<std::size_t>(n))};
+    std::iota(pool.indices.rbegin(), pool.indices.rend(), std::int64_t{1});
+    pool.indices[1] = pool.indices[5] = pool.indices[7] = -1;
+    add("_pool", pool);
+    pool.slot_gap = 331;
+    add("_pool_odd_slot_stride", pool);
+    pool.state = DType::kBF16;
+    pool.chunk_states = true;
+    pool.chunk_dtype = DType::kBF16;
+    add("_pool_odd_slot_stride_bf16", pool);
+    Options all = {.chunk_states = true, .track = Sizes(static_cast<std::size_t>(n), 0)};
+    add("_all_states", all);
+    all.track = Sizes(static_cast<std::size_t>(n), -1);
+    for (std::size_t i = 0; i < lengths.size(); ++i)
+      if (lengths[i] >= kChunk) all.track[i] = 1;
+    all.layout_kv = true;
+    add("_all_states_kv", all);
+  }
+  const Sizes chunks = {64, 37};
+  add_gates(list, chunks, "_one_chunk");
+  add_values(list, chunks, "_one_chunk");
+  list.add("strided_slices_short", {.lengths = {64, 30, 1}, .H = 3, .HV = 3}, make_strided);
+  list.add("strided_batch_short", {.lengths = {33, 33, 33}, .packed = false},
+           every_other_batch_row);
+  Sizes mixed(150);
+  for (std::size_t i = 0; i < mixed.size(); ++i)
+    mixed[i] = i % 3 == 0 ? 65 + static_cast<std::int64_t>(i) % 60 : static_cast<std::int64_t>(i);
+  list.add("many_short_among_long", {.lengths = mixed, .H = 3, .HV = 6}, [](Bundle&) {}, false);
 }
 
 /// The middle sequence is NaN in every input: only its own rows may be.
@@ -452,11 +505,14 @@ std::vector<Case> kda_prefill_cases() {
   list.add("strided_slices", {.lengths = {65, 30, 1}, .H = 3, .HV = 3}, make_strided);
   list.add("strided_slices_12_heads", {.lengths = {40}, .H = 12, .HV = 12}, make_strided);
   list.add("strided_batch", {.lengths = {5, 5}, .packed = false}, every_other_batch_row);
-  add_adversarial(list);
+  add_gates(list, {130, 70}, "");
+  add_equal_keys(list);
+  add_values(list, {130, 70}, "");
   list.add("nan_neighbour", {.lengths = {70, 25, 70}}, poison_middle_sequence);
   add_every_length(list);
   add_weak_decays(list);
   add_ranges(list);
+  add_short_sequences(list);
   return list.take();
 }
 

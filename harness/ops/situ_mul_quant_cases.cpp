@@ -180,9 +180,9 @@ std::function<void(Bundle&)> padded(const char* name, std::int64_t row, std::int
 /// branch of the activation.
 Tensor special_groups(const Options& o) {
   const double inf = std::numeric_limits<double>::infinity();
-  const double gates[] = {0.0,   -0.0,  inf,   -inf,   std::nan(""), 1e-40, -1e-40, 0.01,
-                          -0.03, 0.032, -1.0,  4.0,    -6.0,         20.0,  -15.0,  -21.0,
-                          -30.0, -60.0, -88.0, -100.0, -500.0,       3e38,  -3e38};
+  const double gates[] = {0.0,   -0.0,  inf,   -inf,  std::nan(""), 1e-3,   1e-40, -1e-40,
+                          0.01,  -0.03, 0.032, -1.0,  4.0,          -6.0,   20.0,  -15.0,
+                          -21.0, -30.0, -60.0, -88.0, -100.0,       -500.0, 3e38,  -3e38};
   const double ups[] = {0.0, -0.0, inf, -inf, std::nan(""), 1e-30, 1e-4, -1.0, 24.0, 1e4, -3e38};
   Tensor input = Tensor::dense(DType::kBF16, {o.Tp, 2 * o.N});
   std::int64_t kind = 0;

@@ -105,7 +105,7 @@ std::vector<Case> top_p_renorm_cases() {
   for (std::int64_t V :
        {0, 1, 2, 3, 4, 5, 7, 8, 9, 255, 256, 257, 1023, 1025, 4095, 4096, 4100, 4101})
     cases.push_back(random_case(2, V, "0.7"));
-  for (std::int64_t V : {16384, 16388, 16390, 65536, 65540, 65543, 151937})
+  for (std::int64_t V : {16384, 16388, 16390, 65536, 65540, 65543, 151937, 300000, 300001})
     cases.push_back(random_case(2, V, "0.9", V < 20000));
   cases.push_back(random_case(0, 1024, "0.7"));
   cases.push_back(random_case(300, 64, "0.7"));

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Each row of an image is cut into rows of patches; pixels that are no neighbours, or reach past
-// the image, are gathered first. Large outputs are put together in the cache, a few patches at a
-// time, and stored past it: a plain store would read each line of the output first
+// Patches are made one after the other, each from all of its rows. Pixels that are no neighbours,
+// or reach past the image, are gathered first. A large output is put together in the cache, a few
+// patches at a time, and stored past it: a plain store would read each line of the output first
 // (docs/vision.md).
 
 #undef HWY_TARGET_INCLUDE
@@ -31,11 +31,12 @@ struct PatchTask {
   int gy;
   int gx_begin;
   int gx_end;
-  bool past_cache;  ///< the patches are neighbours in memory and fit kStagingBytes
+  int staged;  ///< patches to store at once past the cache; 0 stores each where it is made
 };
 
-inline constexpr std::size_t kStagingBytes = 176 * 1024;  ///< with the lines, within a 32 KiB L1
-inline constexpr std::int64_t kLinePixels = 2048;
+inline constexpr int kPatchRows = 64;             ///< rows of a patch at a time
+inline constexpr std::int64_t kLinePixels = 256;  ///< of each row at a time
+inline constexpr std::int64_t kStagingBytes = 5 * 1024;
 
 }  // namespace k3::cpu
 #endif  // K3_CPU_VISION_PATCHIFY_TASK_
@@ -115,32 +116,34 @@ HWY_INLINE hn::Vec<DF> fused_multiply_add(DF df, hn::Vec<DF> x, hn::Vec<DF> scal
 }
 #endif
 
-/// Pixels of one channel of a row.
+/// `count` pixels as neighbours in `line`, and zeros up to `size`.
 template <class In>
-struct PixelRow {
-  const In* pixels;
-  std::int64_t stride;
-  std::int64_t count;    ///< that exist
-  int channel_of_three;  ///< where three channels interleave; else -1
-};
+HWY_INLINE void gather(const In* pixels, std::int64_t stride, std::int64_t count, std::int64_t size,
+                       In* line) {
+  if (stride == 1)
+    std::copy(pixels, pixels + count, line);
+  else
+    for (std::int64_t x = 0; x < count; ++x) line[x] = pixels[x * stride];
+  std::fill(line + count, line + size, In{});
+}
 
-/// `size` neighbours in `line`, zeros for those that do not exist.
-template <class In>
-HWY_INLINE void gather(const PixelRow<In>& row, std::int64_t size, In* line) {
+/// The same of three channels that interleave, to lines `pitch` apart.
+HWY_INLINE void gather_three(const std::uint8_t* pixels, std::int64_t count, std::int64_t size,
+                             std::uint8_t* line, std::int64_t pitch) {
+  const hn::ScalableTag<std::uint8_t> d;
+  const auto lanes = static_cast<std::int64_t>(hn::Lanes(d));
   std::int64_t x = 0;
-  if constexpr (sizeof(In) == 1) {
-    const hn::ScalableTag<std::uint8_t> d;
-    const auto lanes = static_cast<std::int64_t>(hn::Lanes(d));
-    for (; row.channel_of_three >= 0 && x + lanes <= row.count; x += lanes) {
-      hn::Vec<decltype(d)> c0;
-      hn::Vec<decltype(d)> c1;
-      hn::Vec<decltype(d)> c2;
-      hn::LoadInterleaved3(d, row.pixels + 3 * x - row.channel_of_three, c0, c1, c2);
-      hn::StoreU(row.channel_of_three == 0 ? c0 : row.channel_of_three == 1 ? c1 : c2, d, line + x);
-    }
+  for (; x + lanes <= count; x += lanes) {
+    hn::Vec<decltype(d)> c0;
+    hn::Vec<decltype(d)> c1;
+    hn::Vec<decltype(d)> c2;
+    hn::LoadInterleaved3(d, pixels + 3 * x, c0, c1, c2);
+    hn::StoreU(c0, d, line + x);
+    hn::StoreU(c1, d, line + pitch + x);
+    hn::StoreU(c2, d, line + 2 * pitch + x);
   }
-  for (; x < row.count; ++x) line[x] = row.pixels[x * row.stride];
-  std::fill(line + x, line + size, In{});
+  for (int c = 0; c < 3; ++c)
+    gather<std::uint8_t>(pixels + 3 * x + c, 3, count - x, size - x, line + c * pitch + x);
 }
 
 /// `width` elements of a row of a patch. The last vector may go back over those before it: what a
@@ -184,61 +187,82 @@ HWY_INLINE float affine_value(const VisionPatchifyProblem& p, const void* values
                                        : to_float(static_cast<const bf16*>(values)[c]);
 }
 
-/// Row py of channel c of the task's patches, to `out`, whose patches are `out_stride` apart.
-template <class In, class Out>
-HWY_INLINE void patch_rows(const VisionPatchifyProblem& p, const PatchTask& task, int c, int py,
-                           Out* out, std::int64_t out_stride) {
-  HWY_ALIGN In line[kLinePixels];
-  const float scale = affine_value(p, p.scale, c);
-  const float bias = affine_value(p, p.bias, c);
-  const bool of_three =
-      sizeof(In) == 1 && p.C == 3 && p.image_stride_c == 1 && p.image_stride_x == 3;
-  const std::int64_t y = std::int64_t{task.gy} * p.P + py;
-  const std::int64_t row_offset =
-      task.b * p.image_stride_b + c * p.image_stride_c + y * p.image_stride_y;
-  out += (std::int64_t{c} * p.P + py) * p.P;
+/// Pixels [x, x + size) of some rows of a patch, each row's `size` neighbours, and their map.
+template <class In>
+struct PatchRows {
+  const In* pixels[kPatchRows];
+  float scale[kPatchRows];
+  float bias[kPatchRows];
+  In gathered[kPatchRows * kLinePixels];
 
-  const std::int64_t begin = std::int64_t{task.gx_begin} * p.P;
-  const std::int64_t end = std::int64_t{task.gx_end} * p.P;
-  // A line holds whole patches, or a part of one.
-  const bool whole = p.P <= kLinePixels;
-  const std::int64_t piece = whole ? kLinePixels / p.P * p.P : kLinePixels;
-  for (std::int64_t x = begin; x < end;) {
-    const std::int64_t in_patch = x % p.P;
-    const std::int64_t size = std::min({piece, end - x, whole ? piece : p.P - in_patch});
-    const std::int64_t count = y < p.H ? std::clamp<std::int64_t>(p.W - x, 0, size) : 0;
-    const In* pixels =
-        count > 0 ? static_cast<const In*>(p.image) + row_offset + x * p.image_stride_x : nullptr;
-    if (p.image_stride_x != 1 || count < size) {
-      gather<In>({pixels, p.image_stride_x, count, of_three ? c : -1}, size, line);
-      pixels = line;
+  /// Rows [row, row + count) in the order of a patch: of channel 0, of channel 1, ...
+  HWY_INLINE void take(const VisionPatchifyProblem& p, const PatchTask& task, int row, int count,
+                       std::int64_t x, std::int64_t size) {
+    const std::int64_t across = std::clamp<std::int64_t>(p.W - x, 0, size);
+    const bool of_three = sizeof(In) == 1 && p.C == 3 && p.image_stride_c == 1 &&
+                          p.image_stride_x == 3 && count == 3 * p.P;
+    for (int r = 0; r < count; ++r) {
+      const int c = (row + r) / p.P;
+      const std::int64_t y = std::int64_t{task.gy} * p.P + (row + r) % p.P;
+      const std::int64_t exist = y < p.H ? across : 0;
+      scale[r] = affine_value(p, p.scale, c);
+      bias[r] = affine_value(p, p.bias, c);
+      pixels[r] = exist == 0
+                      ? nullptr
+                      : static_cast<const In*>(p.image) + task.b * p.image_stride_b +
+                            c * p.image_stride_c + y * p.image_stride_y + x * p.image_stride_x;
+      if (p.image_stride_x == 1 && exist == size) continue;
+      In* const line = gathered + r * kLinePixels;
+      if constexpr (sizeof(In) == 1)
+        if (of_three && c == 0) gather_three(pixels[r], exist, size, line, p.P * kLinePixels);
+      if (!of_three) gather<In>(pixels[r], p.image_stride_x, exist, size, line);
+      pixels[r] = line;
     }
-    // The row below comes next, from another page as a rule: there nothing else fetches ahead.
-    const std::int64_t next_row = pixels != line && y + 1 < p.H ? p.image_stride_y : 0;
-    Out* to = out + (x - begin) / p.P * out_stride + in_patch;
-    const std::int64_t width = std::min<std::int64_t>(p.P, size);
-    for (std::int64_t i = 0; i < size; i += width, to += out_stride) {
-      if (next_row != 0) hwy::Prefetch(pixels + i + next_row);
-      normalise(pixels + i, width, scale, bias, to);
-    }
-    x += size;
   }
-}
+};
 
 template <class In, class Out>
 void make_patches(const VisionPatchifyProblem& p, const PatchTask& task) {
+  constexpr std::int64_t kAhead = 512 / sizeof(In);
   HWY_ALIGN Out staging[kStagingBytes / sizeof(Out)];
-  const std::int64_t first = std::int64_t{task.gy} * p.grid_width + task.gx_begin;
-  Out* const out = static_cast<Out*>(p.out) + task.b * p.out_stride_b + first * p.out_stride_patch;
-  for (int c = 0; c < p.C; ++c)
-    for (int py = 0; py < p.P; ++py)
-      patch_rows<In>(p, task, c, py, task.past_cache ? staging : out,
-                     task.past_cache ? p.patch_elements : p.out_stride_patch);
-  if (!task.past_cache) return;
-  stream_bytes(reinterpret_cast<const std::byte*>(staging), reinterpret_cast<std::byte*>(out),
-               std::int64_t{task.gx_end - task.gx_begin} * p.patch_elements *
-                   static_cast<std::int64_t>(sizeof(Out)));
-  hwy::FlushStream();
+  PatchRows<In> rows;
+  Out* const out = static_cast<Out*>(p.out) + task.b * p.out_stride_b +
+                   std::int64_t{task.gy} * p.grid_width * p.out_stride_patch;
+  const std::int64_t end = std::int64_t{task.gx_end} * p.P;
+  // A piece of a line holds whole patches, or a part of one.
+  const bool whole = p.P <= kLinePixels;
+  const std::int64_t piece = whole ? kLinePixels / p.P * p.P : kLinePixels;
+  const int num_rows = p.C * p.P;
+  for (int row = 0; row < num_rows; row += kPatchRows) {
+    const int count = std::min(kPatchRows, num_rows - row);
+    std::int64_t first_staged = task.gx_begin;
+    for (std::int64_t x = std::int64_t{task.gx_begin} * p.P; x < end;) {
+      const std::int64_t in_patch = x % p.P;
+      const std::int64_t size = std::min({piece, end - x, whole ? piece : p.P - in_patch});
+      rows.take(p, task, row, count, x, size);
+      const std::int64_t width = std::min<std::int64_t>(p.P, size);
+      std::int64_t gx = x / p.P;
+      for (std::int64_t i = 0; i < size; i += width, ++gx) {
+        Out* const to = (task.staged > 0 ? staging + (gx - first_staged) * p.patch_elements
+                                         : out + gx * p.out_stride_patch) +
+                        std::int64_t{row} * p.P + in_patch;
+        for (int r = 0; r < count; ++r) {
+          // There are more rows than the hardware follows.
+          hwy::Prefetch(rows.pixels[r] + i + kAhead);
+          normalise(rows.pixels[r] + i, width, rows.scale[r], rows.bias[r], to + r * p.P);
+        }
+        if (task.staged == 0 || (gx + 1 < task.gx_end && gx + 1 < first_staged + task.staged))
+          continue;
+        stream_bytes(
+            reinterpret_cast<const std::byte*>(staging),
+            reinterpret_cast<std::byte*>(out + first_staged * p.out_stride_patch),
+            (gx + 1 - first_staged) * p.patch_elements * static_cast<std::int64_t>(sizeof(Out)));
+        first_staged = gx + 1;
+      }
+      x += size;
+    }
+  }
+  if (task.staged > 0) hwy::FlushStream();
 }
 
 }  // namespace
@@ -262,11 +286,11 @@ namespace {
 
 HWY_EXPORT(run_patch_task);
 
-constexpr double kElementTime = 5e-4;  ///< microseconds of one thread, roughly
+constexpr double kElementTime = 3e-4;  ///< microseconds of one thread, roughly
 /// A smaller output may stay in the cache for who reads it next.
 constexpr double kPastCacheBytes = 4.0 * (1 << 20);
-/// Elements of a task that writes its patches in place, at most where patches are smaller.
-constexpr std::int64_t kTaskElements = 8192;
+/// Of a task, about 10 us of work; one patch where it has more.
+constexpr std::int64_t kTaskElements = 32768;
 
 }  // namespace
 
@@ -276,12 +300,12 @@ void vision_patchify(const VisionPatchifyProblem& p, const Target& target) {
   const double elements = static_cast<double>(p.B) * p.grid_height * p.grid_width *
                           static_cast<double>(p.patch_elements);
   const auto element_bytes = static_cast<std::int64_t>(size_of(p.out_dtype));
-  const std::int64_t staged =
-      static_cast<std::int64_t>(kStagingBytes) / (element_bytes * p.patch_elements);
   const bool past_cache = elements * static_cast<double>(element_bytes) >= kPastCacheBytes &&
-                          staged > 0 && p.out_stride_patch == p.patch_elements;
-  const std::int64_t patches = std::clamp<std::int64_t>(
-      past_cache ? staged : kTaskElements / p.patch_elements, 1, p.grid_width);
+                          p.out_stride_patch == p.patch_elements && p.C * p.P <= kPatchRows;
+  const auto staged =
+      static_cast<int>(past_cache ? kStagingBytes / (element_bytes * p.patch_elements) : 0);
+  const std::int64_t patches =
+      std::clamp<std::int64_t>(kTaskElements / p.patch_elements, 1, p.grid_width);
   const std::int64_t tasks_per_row = (p.grid_width + patches - 1) / patches;
 
   const int threads = useful_threads(target.threads, kElementTime * elements);
@@ -292,7 +316,7 @@ void vision_patchify(const VisionPatchifyProblem& p, const Target& target) {
                  .gy = static_cast<int>(row % p.grid_height),
                  .gx_begin = static_cast<int>(gx),
                  .gx_end = static_cast<int>(std::min<std::int64_t>(gx + patches, p.grid_width)),
-                 .past_cache = past_cache});
+                 .staged = staged});
   });
 }
 

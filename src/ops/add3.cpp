@@ -35,7 +35,7 @@ constexpr Kernel<Add3Problem> kKernels[] = {
      .refusal = accepts_all<Add3Problem>,
      .workspace_size = needs_no_workspace<Add3Problem>,
      .run = cpu::add3,
-     .verified_on = ""},
+     .verified_on = "ssse3 sse4 avx2 avx3"},
 };
 constexpr Op<Add3Problem> kOp = {"add3", kKernels};
 

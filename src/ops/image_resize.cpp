@@ -16,8 +16,8 @@ constexpr Kernel<ImageResizeProblem> kKernels[] = {
 #if K3_WITH_CUDA
     {.backend = Backend::kCuda,
      .variant = "tile",
-     .conditions = "height and width shrink so little (to about a 20th) that a tile fits shared "
-                   "memory; an image spans less than 2^31 bytes",
+     .conditions = "height and width shrink to a third at most, to an eighth where out has more "
+                   "than 2^21 elements; an image spans less than 2^31 bytes",
      .refusal = cuda::image_resize_tile_refusal,
      .workspace_size = needs_no_workspace<ImageResizeProblem>,
      .run = cuda::image_resize_tile,

@@ -28,7 +28,7 @@ constexpr Kernel<KdaChunkInverseProblem> kKernels[] = {
      .refusal = accepts_all<KdaChunkInverseProblem>,
      .workspace_size = needs_no_workspace<KdaChunkInverseProblem>,
      .run = cpu::kda_chunk_inverse,
-     .verified_on = "ssse3 sse4 avx2"},
+     .verified_on = "ssse3 sse4 avx2 avx3"},
 };
 constexpr Op<KdaChunkInverseProblem> kOp = {"kda_chunk_inverse", kKernels};
 

@@ -28,7 +28,7 @@ constexpr Kernel<KdaRecomputeWuProblem> kKernels[] = {
      .refusal = accepts_all<KdaRecomputeWuProblem>,
      .workspace_size = needs_no_workspace<KdaRecomputeWuProblem>,
      .run = cpu::kda_recompute_wu,
-     .verified_on = "ssse3 sse4 avx2"},
+     .verified_on = "ssse3 sse4 avx2 avx3"},
 };
 constexpr Op<KdaRecomputeWuProblem> kOp = {"kda_recompute_wu", kKernels};
 

@@ -23,7 +23,7 @@ constexpr Kernel<MoeAlignProblem> kKernels[] = {
      .verified_on = ""},
     {.backend = Backend::kCuda,
      .variant = "one_launch",
-     .conditions = "any number of tokens but one, up to 16384 slots and 1024 experts",
+     .conditions = "any number of tokens but one, up to 4096 slots and 1024 experts",
      .refusal = cuda::moe_align_one_launch_refusal,
      .workspace_size = needs_no_workspace<MoeAlignProblem>,
      .run = cuda::moe_align_one_launch,
@@ -42,7 +42,7 @@ constexpr Kernel<MoeAlignProblem> kKernels[] = {
      .refusal = accepts_all<MoeAlignProblem>,
      .workspace_size = needs_no_workspace<MoeAlignProblem>,
      .run = cpu::moe_align,
-     .verified_on = "ssse3 sse4 avx2"},
+     .verified_on = "ssse3 sse4 avx2 avx3"},
 };
 constexpr Op<MoeAlignProblem> kOp = {"moe_align", kKernels};
 

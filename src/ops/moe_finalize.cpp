@@ -35,7 +35,7 @@ constexpr Kernel<MoeFinalizeProblem> kKernels[] = {
      .refusal = accepts_all<MoeFinalizeProblem>,
      .workspace_size = needs_no_workspace<MoeFinalizeProblem>,
      .run = cpu::moe_finalize,
-     .verified_on = ""},
+     .verified_on = "ssse3 sse4 avx2 avx3"},
 };
 constexpr Op<MoeFinalizeProblem> kOp = {"moe_finalize", kKernels};
 

@@ -35,7 +35,7 @@ constexpr Kernel<MoeFrontProblem> kKernels[] = {
      .refusal = accepts_all<MoeFrontProblem>,
      .workspace_size = cpu::moe_front_workspace_size,
      .run = cpu::moe_front,
-     .verified_on = "ssse3 sse4 avx2"},
+     .verified_on = "ssse3 sse4 avx2 avx3"},
 };
 constexpr Op<MoeFrontProblem> kOp = {"moe_front", kKernels};
 
@@ -63,7 +63,7 @@ constexpr Kernel<MoeFrontEpilogueProblem> kEpilogueKernels[] = {
      .refusal = accepts_all<MoeFrontEpilogueProblem>,
      .workspace_size = needs_no_workspace<MoeFrontEpilogueProblem>,
      .run = cpu::moe_front_epilogue,
-     .verified_on = "ssse3 sse4 avx2"},
+     .verified_on = "ssse3 sse4 avx2 avx3"},
 };
 constexpr Op<MoeFrontEpilogueProblem> kEpilogueOp = {"moe_front_epilogue", kEpilogueKernels};
 

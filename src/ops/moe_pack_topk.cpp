@@ -35,7 +35,7 @@ constexpr Kernel<MoePackTopkProblem> kKernels[] = {
      .refusal = accepts_all<MoePackTopkProblem>,
      .workspace_size = needs_no_workspace<MoePackTopkProblem>,
      .run = cpu::moe_pack_topk,
-     .verified_on = "ssse3 sse4 avx2"},
+     .verified_on = "ssse3 sse4 avx2 avx3"},
 };
 constexpr Op<MoePackTopkProblem> kOp = {"moe_pack_topk", kKernels};
 

@@ -36,7 +36,7 @@ constexpr Kernel<MoeRouteQuantProblem> kKernels[] = {
      .refusal = accepts_all<MoeRouteQuantProblem>,
      .workspace_size = needs_no_workspace<MoeRouteQuantProblem>,
      .run = cpu::moe_route_quant,
-     .verified_on = "ssse3 sse4 avx2"},
+     .verified_on = "ssse3 sse4 avx2 avx3"},
 };
 constexpr Op<MoeRouteQuantProblem> kOp = {"moe_route_quant", kKernels};
 

@@ -35,7 +35,7 @@ constexpr Kernel<MoeRouteTopkProblem> kKernels[] = {
      .refusal = accepts_all<MoeRouteTopkProblem>,
      .workspace_size = needs_no_workspace<MoeRouteTopkProblem>,
      .run = cpu::moe_route_topk,
-     .verified_on = "ssse3 sse4 avx2"},
+     .verified_on = "ssse3 sse4 avx2 avx3"},
 };
 constexpr Op<MoeRouteTopkProblem> kOp = {"moe_route_topk", kKernels};
 

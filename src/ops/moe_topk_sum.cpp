@@ -15,11 +15,11 @@ namespace {
 constexpr Kernel<MoeTopkSumProblem> kKernels[] = {
 #if K3_WITH_CUDA
     {.backend = Backend::kCuda,
-     .variant = "vec8",
-     .conditions = "H a multiple of 8, rows aligned to 16 bytes",
-     .refusal = cuda::moe_topk_sum_vec8_refusal,
+     .variant = "vec4",
+     .conditions = "H a multiple of 4, rows aligned to 8 bytes",
+     .refusal = cuda::moe_topk_sum_vec4_refusal,
      .workspace_size = needs_no_workspace<MoeTopkSumProblem>,
-     .run = cuda::moe_topk_sum_vec8,
+     .run = cuda::moe_topk_sum_vec4,
      .verified_on = ""},
     {.backend = Backend::kCuda,
      .variant = "scalar",
@@ -35,7 +35,7 @@ constexpr Kernel<MoeTopkSumProblem> kKernels[] = {
      .refusal = accepts_all<MoeTopkSumProblem>,
      .workspace_size = needs_no_workspace<MoeTopkSumProblem>,
      .run = cpu::moe_topk_sum,
-     .verified_on = ""},
+     .verified_on = "ssse3 sse4 avx2 avx3"},
 };
 constexpr Op<MoeTopkSumProblem> kOp = {"moe_topk_sum", kKernels};
 

@@ -15,12 +15,12 @@ namespace {
 constexpr Kernel<PerTokenGroupQuantProblem> kKernels[] = {
 #if K3_WITH_CUDA
     {.backend = Backend::kCuda,
-     .variant = "vec8",
-     .conditions = "group_size 16, 32, 64, 128 or 256; rows of input aligned to 16 bytes, of "
-                   "output_q to 8",
-     .refusal = cuda::per_token_group_quant_vec8_refusal,
+     .variant = "vec16",
+     .conditions = "group_size 16, 32, 64, 128 or 256; rows of input and "
+                   "output_q aligned to 16 bytes",
+     .refusal = cuda::per_token_group_quant_vec16_refusal,
      .workspace_size = needs_no_workspace<PerTokenGroupQuantProblem>,
-     .run = cuda::per_token_group_quant_vec8,
+     .run = cuda::per_token_group_quant_vec16,
      .verified_on = ""},
     {.backend = Backend::kCuda,
      .variant = "warp_per_group",
@@ -36,7 +36,7 @@ constexpr Kernel<PerTokenGroupQuantProblem> kKernels[] = {
      .refusal = accepts_all<PerTokenGroupQuantProblem>,
      .workspace_size = needs_no_workspace<PerTokenGroupQuantProblem>,
      .run = cpu::per_token_group_quant,
-     .verified_on = ""},
+     .verified_on = "ssse3 sse4 avx2 avx3"},
 };
 constexpr Op<PerTokenGroupQuantProblem> kOp = {"per_token_group_quant", kKernels};
 

@@ -16,8 +16,8 @@ constexpr Kernel<SituMulQuantProblem> kKernels[] = {
 #if K3_WITH_CUDA
     {.backend = Backend::kCuda,
      .variant = "live_rows",
-     .conditions = "rows of input aligned to 16 bytes, of output_q to 8; at most 8192 experts, "
-                   "2^30 rows and strides below 2^31",
+     .conditions = "rows of input and output_q aligned to 16 bytes; at most 8192 experts, 2^30 "
+                   "rows and strides below 2^31",
      .refusal = cuda::situ_mul_quant_live_rows_refusal,
      .workspace_size = needs_no_workspace<SituMulQuantProblem>,
      .run = cuda::situ_mul_quant_live_rows,
@@ -36,7 +36,7 @@ constexpr Kernel<SituMulQuantProblem> kKernels[] = {
      .refusal = accepts_all<SituMulQuantProblem>,
      .workspace_size = needs_no_workspace<SituMulQuantProblem>,
      .run = cpu::situ_mul_quant,
-     .verified_on = ""},
+     .verified_on = "ssse3 sse4 avx2 avx3"},
 };
 constexpr Op<SituMulQuantProblem> kOp = {"situ_mul_quant", kKernels};
 

@@ -42,7 +42,7 @@ constexpr Kernel<TinyGemmProblem> kKernels[] = {
      .refusal = accepts_all<TinyGemmProblem>,
      .workspace_size = needs_no_workspace<TinyGemmProblem>,
      .run = cpu::tiny_gemm,
-     .verified_on = ""},
+     .verified_on = "ssse3 sse4 avx2 avx3"},
 };
 constexpr Op<TinyGemmProblem> kOp = {"tiny_gemm", kKernels};
 

@@ -35,7 +35,7 @@ constexpr Kernel<TopPRenormProblem> kKernels[] = {
      .refusal = accepts_all<TopPRenormProblem>,
      .workspace_size = needs_no_workspace<TopPRenormProblem>,
      .run = cpu::top_p_renorm,
-     .verified_on = ""},
+     .verified_on = "ssse3 sse4 avx2 avx3"},
 };
 constexpr Op<TopPRenormProblem> kOp = {"top_p_renorm", kKernels};
 

@@ -2,16 +2,15 @@
 // The k3 command as a script sees it: exit codes, stdout, stderr, files.
 #include <gtest/gtest.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 #include <array>
-#include <cstdio>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
 
 #include "io/safetensors.h"
+#include "tests/cli/command.h"
 
 namespace k3 {
 namespace {
@@ -20,45 +19,11 @@ using nlohmann::json;
 
 constexpr const char* kSitu = " situ_and_mul --in " K3_TEST_DATA "/situ_and_mul.safetensors ";
 
-struct Result {
-  int code = -1;
-  std::string out;  ///< stdout, or stderr where that was asked for
-};
-
-Result run(const std::string& arguments, const char* redirect = "2>/dev/null") {
-  Result result;
-  const std::string command = std::string(K3_COMMAND) + " " + arguments + " " + redirect;
-  FILE* pipe = ::popen(command.c_str(), "r");
-  if (pipe == nullptr) return result;
-  std::array<char, 4096> buffer{};
-  while (const std::size_t got = std::fread(buffer.data(), 1, buffer.size(), pipe))
-    result.out.append(buffer.data(), got);
-  const int status = ::pclose(pipe);
-  result.code = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
-  return result;
-}
-
-Result errors_of(const std::string& arguments) { return run(arguments, "2>&1 >/dev/null"); }
-
 json json_of(const std::string& arguments) {
   const Result result = run(arguments);
   EXPECT_EQ(result.code, 0) << arguments;
   return json::parse(result.out, nullptr, false);
 }
-
-class ScratchFile {
- public:
-  explicit ScratchFile(const std::string& name)
-      : path_(std::filesystem::temp_directory_path() /
-              ("k3_cli_" + std::to_string(::getpid()) + "_" + name)) {}
-  ~ScratchFile() { std::filesystem::remove(path_); }
-  ScratchFile(const ScratchFile&) = delete;
-  ScratchFile& operator=(const ScratchFile&) = delete;
-  [[nodiscard]] std::string path() const { return path_.string(); }
-
- private:
-  std::filesystem::path path_;
-};
 
 TEST(Cli, InfoAndOpsPrintJson) {
   const json info = json_of("info --json");
@@ -112,6 +77,7 @@ TEST(Cli, MistakesAreTwoAndSayWhy) {
            {"nonsense", "nonsense"},
            {"run" + in + "--nonsense", "nonsense"},
            {"run nonsense --in x", "kda_prefill"},
+           {"run situ_and_mul", "--in FILE"},
            {"run situ_and_mul --in /no/such/file", "/no/such/file"},
            {"run situ_and_mul --in /", "regular file"},
            {"run" + in + "--set nonsense=1", "linear_beta"},

@@ -63,13 +63,17 @@ class PrefillCompany : public PrefillOn {};
 
 TEST_P(PrefillCompany, ChangesNoBitOfASequence) {
   constexpr std::int64_t kMostSorted = 1024;  // sequences that CUDA orders by length
-  const auto check = [&](std::int64_t length, const char* lower_bound) {
-    const std::pair<Sizes, std::size_t> companies[] = {
-        {{length, 65}, 0},          {{3, length}, 1},
-        {{0, 64, 0, length, 0}, 3}, {{300, length, 300}, 1},
-        {Sizes(70, length), 69},    {Sizes(kMostSorted + 50, length > 64 ? 64 : length), 500}};
+  const auto check = [&](std::int64_t length, const char* lower_bound, std::int64_t H = 1) {
+    std::vector<std::pair<Sizes, std::size_t>> companies = {{{length, 65}, 0},
+                                                            {{3, length}, 1},
+                                                            {{0, 64, 0, length, 0}, 3},
+                                                            {{300, length, 300}, 1},
+                                                            {Sizes(70, length), 69}};
+    if (H == 1)
+      companies.emplace_back(Sizes(kMostSorted + 50, length > kChunkRows ? kChunkRows : length),
+                             500);
     const Bundle alone =
-        prefill_call({.lengths = {length}, .H = 1, .seed = 5, .lower_bound = lower_bound});
+        prefill_call({.lengths = {length}, .H = H, .seed = 5, .lower_bound = lower_bound});
     const Results expected = results_of(run(alone), {length}, 0);
     for (auto [lengths, n] : companies) {
       lengths[n] = length;
@@ -78,31 +82,34 @@ TEST_P(PrefillCompany, ChangesNoBitOfASequence) {
       expect_same(expected, results_of(run(in_company(alone, lengths, n)), lengths, n));
     }
   };
-  for (const std::int64_t length : {1, 64, 100, 200}) check(length, "-5");
-  check(100, kStrongGates);
+  for (const std::int64_t length : {1, 2, 15, 17, 63, 64, 65, 100, 200}) check(length, "-5");
+  for (const std::int64_t length : {16, 64, 100}) check(length, kStrongGates);
+  for (const std::int64_t length : {64, 100}) check(length, "-5", kManyHeads);
 }
 
 TEST_P(PrefillCompany, OrNoneAtAllAreRowsOfABatchToo) {
-  constexpr std::int64_t kLength = 130;
-  const Sizes lengths(3, kLength);
-  const Bundle packed = prefill_call({.lengths = lengths, .H = 2, .seed = 6});
-  const Bundle expected = run(packed);
-  Bundle rows = packed.clone();
-  rows.tensors.erase("cu_seqlens");
-  for (const char* name : kTokens) {
-    const Tensor& from = packed.tensors.at(name);
-    Sizes shape = from.shape();
-    shape[0] = 3;
-    shape[1] = kLength;
-    rows.tensors[name] = Tensor::dense(from.dtype(), shape);
-    std::memcpy(rows.tensors[name].storage(), from.storage(), from.storage_bytes());
+  for (const std::int64_t length : {130, 64, 9}) {
+    SCOPED_TRACE(testing::Message() << "length " << length);
+    const Sizes lengths(3, length);
+    const Bundle packed = prefill_call({.lengths = lengths, .H = 2, .seed = 6});
+    const Bundle expected = run(packed);
+    Bundle rows = packed.clone();
+    rows.tensors.erase("cu_seqlens");
+    for (const char* name : kTokens) {
+      const Tensor& from = packed.tensors.at(name);
+      Sizes shape = from.shape();
+      shape[0] = 3;
+      shape[1] = length;
+      rows.tensors[name] = Tensor::dense(from.dtype(), shape);
+      std::memcpy(rows.tensors[name].storage(), from.storage(), from.storage_bytes());
+    }
+    rows.tensors["chunk_states"] = poisoned(DType::kF32, packed.tensors.at("chunk_states").shape());
+    const Bundle seen = run(rows);
+    for (const char* name : {"out", "final_state", "chunk_states"})
+      EXPECT_TRUE(
+          same_bytes(piece(expected.tensors.at(name), 0, 1), piece(seen.tensors.at(name), 0, 1)))
+          << name;
   }
-  rows.tensors["chunk_states"] = poisoned(DType::kF32, packed.tensors.at("chunk_states").shape());
-  const Bundle seen = run(rows);
-  for (const char* name : {"out", "final_state", "chunk_states"})
-    EXPECT_TRUE(
-        same_bytes(piece(expected.tensors.at(name), 0, 1), piece(seen.tensors.at(name), 0, 1)))
-        << name;
 }
 
 TEST_P(PrefillCompany, OfNaNAndInfinityIsNotSeen) {

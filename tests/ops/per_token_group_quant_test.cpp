@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstring>
 
+#include "tests/ops/far_on_device.h"
 #include "tests/ops/run_helpers.h"
 
 namespace k3::harness {
@@ -81,6 +82,13 @@ TEST(PerTokenGroupQuant, OffsetsPastTwoToThe31Elements) {
     EXPECT_TRUE(same(codes, "output_q", row, kD, 1)) << row;
     EXPECT_TRUE(same(scales, "output_s", row, kD / 32, 4)) << row;
   }
+}
+
+TEST(PerTokenGroupQuantOnDevice, on_cuda_OffsetsPastTwoToThe31Elements) {
+  if (const char* why = cuda_unusable()) GTEST_SKIP() << why;
+  for (const std::string& variant : variants_of(kOp, RunOn::kCuda))
+    expect_same_far_apart(kOp, rows_of(4, 96, true), {"input", "output_q", "output_s"},
+                          (std::int64_t{1} << 30) + 16, variant);
 }
 
 }  // namespace

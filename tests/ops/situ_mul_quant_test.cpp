@@ -6,6 +6,7 @@
 
 #include "k3/error.h"
 #include "tests/environment.h"
+#include "tests/ops/far_on_device.h"
 #include "tests/ops/machines.h"
 #include "tests/ops/run_helpers.h"
 
@@ -167,6 +168,12 @@ TEST_F(SituMulQuantOnDevice, on_cuda_BadCountsAreHeldToTheRowsAndReported) {
   const Environment checks("K3_DEBUG_CHECKS", "1");
   EXPECT_NO_THROW(run_on(RunOn::kCuda, kOp, good));
   EXPECT_THROW(run_on(RunOn::kCuda, kOp, bad), ContractError);
+}
+
+TEST_F(SituMulQuantOnDevice, on_cuda_OffsetsPastTwoToThe31Elements) {
+  for (const std::string& variant : variants_of(kOp, RunOn::kCuda))
+    expect_same_far_apart(kOp, experts_of({2, 7, 0, 3}), {"input", "output_q", "output_s"},
+                          (std::int64_t{1} << 30) + 16, variant);
 }
 
 /// One launch reads what the last one wrote: the list, and the rows.

@@ -18,11 +18,12 @@ namespace k3 {
 ///     taps j from int(center - 2 width + 0.5) to int(center + 2 width + 0.5), within the image
 ///     w[j] = f((j - center + 0.5) / width) / (their sum), in double, then to 22 fractional bits
 ///     out = clamp((2^21 + sum w[j] pixel[j]) >> 22, 0, 255)
-///   f(x) = 1.5 |x|^3 - 2.5 x^2 + 1 for |x| < 1,  -0.5 |x|^3 + 2.5 x^2 - 4 |x| + 2 below 2,  0 beyond
+///   f(x) = 1.5 |x|^3 - 2.5 x^2 + 1 for |x| < 1,  -0.5 |x|^3 + 2.5 x^2 - 4 |x| + 2 below 2,  0
+///   beyond
 ///
 /// Rows first, rounded to 8 bits, then columns. An axis that keeps its size keeps its values. From
-/// its release 13 on, Pillow takes the columns first where H - Ho > max(0, 2 (W - Wo)): exchange the
-/// last two axes of both views to get that.
+/// its release 13 on, Pillow takes the columns first where H - Ho > max(0, 2 (W - Wo)): exchange
+/// the last two axes of both views to get that.
 ///
 /// Channels are independent; colours under an alpha channel are to be composed before.
 struct ImageResizeArgs {

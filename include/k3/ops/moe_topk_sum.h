@@ -18,7 +18,7 @@ namespace k3 {
 /// on every backend. topk = 0 gives zeros. NaN and infinities follow the sum.
 ///
 /// Strides: unit along the last axis, the others any. No tensor needs more alignment than its
-/// element; on CUDA 16-byte aligned rows with H a multiple of 8 run on the vector path, others on a
+/// element; on CUDA 8-byte aligned rows with H a multiple of 4 run on the vector path, others on a
 /// slower one. out must not overlap input.
 struct MoeTopkSumArgs {
   ConstTensorView input;  ///< [T, topk, H] bf16

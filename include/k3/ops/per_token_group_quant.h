@@ -29,8 +29,8 @@ namespace k3 {
 /// byte; a last word that is not full is filled with zeros. Row-major and column-major words again
 /// differ in the strides alone.
 ///
-/// Pointers need no more alignment than their elements; on CUDA rows of input on 16 bytes, rows of
-/// output_q on 8 and group sizes of a power of two run on the vector path.
+/// Pointers need no more alignment than their elements; on CUDA rows of input and
+/// output_q on 16 bytes and group sizes of a power of two run on the vector path.
 struct PerTokenGroupQuantArgs {
   ConstTensorView input;     ///< [T, D] bf16 or f32; last stride 1
   TensorView output_q;       ///< [T, D] e4m3 or i8; last stride 1; overlaps nothing

@@ -32,8 +32,8 @@ namespace k3 {
 /// j. Transposed scales pack the exponent bytes b of four neighbouring groups in a word, the lowest
 /// group in the lowest byte, zeros behind the last; their row axis comes last.
 ///
-/// Pointers need no more alignment than their elements; on CUDA rows of input on 16 bytes and of
-/// output_q on 8 run on the vector path. Values of masked_m in device memory are held to 0..Tp.
+/// Pointers need no more alignment than their elements; on CUDA rows of input and output_q on 16
+/// bytes run on the vector path. Values of masked_m in device memory are held to 0..Tp.
 struct SituMulQuantArgs {
   ConstTensorView input;  ///< [E, Tp, 2N] bf16, or [M, 2N]; last stride 1, others any; N % 128 = 0
   ConstTensorView masked_m;  ///< [E] i32, 0..Tp each; exactly with an expert axis

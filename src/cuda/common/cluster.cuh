@@ -35,14 +35,22 @@ __device__ inline std::uint32_t shared_address(const void* own, int rank) {
   return remote;
 }
 
-/// The word at the same place in CTA `rank`, which must not have left.
+/// The variable at the same place in CTA `rank`, which must not have left.
 __device__ inline std::uint32_t load_remote(const std::uint32_t* own, int rank) {
-  std::uint32_t word;
+  std::uint32_t value;
   asm volatile("ld.shared::cluster.u32 %0, [%1];"
-               : "=r"(word)
+               : "=r"(value)
                : "r"(shared_address(own, rank))
                : "memory");
-  return word;
+  return value;
+}
+__device__ inline std::uint64_t load_remote(const std::uint64_t* own, int rank) {
+  std::uint64_t value;
+  asm volatile("ld.shared::cluster.u64 %0, [%1];"
+               : "=l"(value)
+               : "r"(shared_address(own, rank))
+               : "memory");
+  return value;
 }
 
 /// A barrier that counts bytes: armed by its CTA, completed by what others send to it. For a

@@ -190,7 +190,13 @@ const Plan& plan_of(const LtProduct& product, int device) {
 
 const char* cublaslt_refusal(const LtProduct& product, int device) {
   if (!library().missing.empty()) return library().missing.c_str();
-  return plan_of(product, device).found ? nullptr : "cuBLASLt has no algorithm for this product";
+  thread_local std::string failure;
+  try {
+    return plan_of(product, device).found ? nullptr : "cuBLASLt has no algorithm for this product";
+  } catch (const CudaError& error) {
+    failure = error.what();
+    return failure.c_str();
+  }
 }
 
 void cublaslt_multiply(const LtProduct& product, void* workspace, int device, cudaStream_t stream) {

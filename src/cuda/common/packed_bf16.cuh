@@ -17,10 +17,16 @@ __device__ inline float2 unpack_bf16(std::uint32_t word) {
   return {low_half(word), high_half(word)};
 }
 
+__device__ inline __nv_bfloat162 as_bf16_pair(std::uint32_t word) {
+  return reinterpret_cast<const __nv_bfloat162&>(word);
+}
+__device__ inline std::uint32_t as_word(__nv_bfloat162 pair) {
+  return reinterpret_cast<const std::uint32_t&>(pair);
+}
+
 /// Two values rounded to nearest even, NaN kept.
 __device__ inline std::uint32_t pack_bf16(float low, float high) {
-  const __nv_bfloat162 pair = __floats2bfloat162_rn(low, high);
-  return reinterpret_cast<const std::uint32_t&>(pair);
+  return as_word(__floats2bfloat162_rn(low, high));
 }
 
 }  // namespace k3::cuda

@@ -22,6 +22,19 @@ constexpr std::size_t kMaxTileBytes = 100 * 1024;
 /// Three channels side by side are loaded together.
 bool is_interleaved(const ImageResizeProblem& p) { return p.C == 3 && p.image.stride_c == 1; }
 
+/// Of a tile: fewer where the output has too few pixels to fill the device with larger ones.
+int tile_rows(const ImageResizeProblem& p) {
+  constexpr std::int64_t kFewSamples = std::int64_t{1} << 21;
+  return p.B * p.C * p.out.height <= kFewSamples / p.out.width ? 8 : 32;
+}
+
+/// Low tiles take their many taps one after the other, and leave most of the device idle.
+int most_taps(const ImageResizeProblem& p) {
+  constexpr int kOfThree = 15;  // what a scale of 3 needs
+  constexpr int kOfEight = 35;
+  return tile_rows(p) == 8 ? kOfThree : kOfEight;
+}
+
 resize_tile::Params tile_params(const ImageResizeProblem& problem) {
   resize_tile::Params p;
   p.image = problem.image;
@@ -30,25 +43,25 @@ resize_tile::Params tile_params(const ImageResizeProblem& problem) {
   p.y_axis = ResizeAxis(problem.image.height, problem.out.height);
   p.groups = static_cast<int>(is_interleaved(problem) ? 1 : problem.C);
   const std::int64_t moved =
-      std::int64_t{resize_tile::kRows} * problem.image.height / problem.out.height + 1;
+      std::int64_t{tile_rows(problem)} * problem.image.height / problem.out.height + 1;
   p.max_input_rows =
       static_cast<int>(std::min<std::int64_t>(problem.image.height, moved + p.y_axis.max_taps()));
   return p;
 }
 
-template <int kChannels>
+template <int kChannels, int kRows>
 void launch_tile(const ImageResizeProblem& problem, const Target& target) {
   const resize_tile::Params p = tile_params(problem);
   LaunchConfig config;
   config.grid =
       dim3(static_cast<unsigned>((problem.out.width - 1) / (resize_tile::kSamples / kChannels) + 1),
-           static_cast<unsigned>((problem.out.height - 1) / resize_tile::kRows + 1),
+           static_cast<unsigned>((problem.out.height - 1) / kRows + 1),
            static_cast<unsigned>(problem.B * p.groups));
   config.block = dim3(resize_tile::kSamples);
-  config.dynamic_smem_bytes = resize_tile::shared_bytes(p, kChannels);
+  config.dynamic_smem_bytes = resize_tile::shared_bytes(p, kChannels, kRows);
   config.pdl = target.pdl;
   config.stream = static_cast<cudaStream_t>(target.stream);
-  K3_CUDA_CHECK(launch(resize_tile::resize_tile_kernel<kChannels>, config, p));
+  K3_CUDA_CHECK(launch(resize_tile::resize_tile_kernel<kChannels, kRows>, config, p));
 }
 
 // --- three launches, through the workspace -----------------------------------------------------
@@ -130,15 +143,17 @@ void launch_pass(resize_two_pass::Pass pass, std::int64_t B, std::int64_t C, con
 const char* image_resize_tile_refusal(const ImageResizeProblem& p, const Target&) {
   if (p.empty()) return nullptr;
   const resize_tile::Params tile = tile_params(p);
-  if (resize_tile::shared_bytes(tile, is_interleaved(p) ? 3 : 1) > kMaxTileBytes)
-    return "the image shrinks too much for a tile in shared memory";
+  if (std::max(tile.x_axis.max_taps(), tile.y_axis.max_taps()) > most_taps(p))
+    return "the image shrinks too much for tiles";
+  if (resize_tile::shared_bytes(tile, is_interleaved(p) ? 3 : 1, tile_rows(p)) > kMaxTileBytes)
+    return "a tile does not fit shared memory";
   const __int128 span = __int128{p.image.stride_c} * (p.C - 1) +
                         __int128{p.image.stride_y} * (p.image.height - 1) +
                         __int128{p.image.stride_x} * (p.image.width - 1);
   if (span >= std::int64_t{1} << 31) return "an image lies across more than 2^31 bytes";
   if (p.B > kMaxGridYZ / std::max<std::int64_t>(tile.groups, 1) || p.C > kMaxGridYZ)
     return "more than 65535 planes";
-  if ((p.out.height - 1) / resize_tile::kRows >= kMaxGridYZ) return "too many rows of tiles";
+  if ((p.out.height - 1) / tile_rows(p) >= kMaxGridYZ) return "too many rows of tiles";
   return nullptr;
 }
 
@@ -146,7 +161,10 @@ void image_resize_tile(const ImageResizeProblem& p, const Target& target) {
   if (p.empty()) return;
   const DeviceGuard guard(target.device.index);
   K3_CUDA_CHECK(guard.error());
-  is_interleaved(p) ? launch_tile<3>(p, target) : launch_tile<1>(p, target);
+  if (is_interleaved(p))
+    tile_rows(p) == 8 ? launch_tile<3, 8>(p, target) : launch_tile<3, 32>(p, target);
+  else
+    tile_rows(p) == 8 ? launch_tile<1, 8>(p, target) : launch_tile<1, 32>(p, target);
 }
 
 std::size_t image_resize_two_pass_workspace(const ImageResizeProblem& p, const Target&) {

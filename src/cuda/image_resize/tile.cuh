@@ -17,7 +17,6 @@
 namespace k3::cuda::resize_tile {
 
 inline constexpr int kSamples = 192;  ///< a multiple of 3 and of a warp
-inline constexpr int kRows = 32;
 inline constexpr int kBatch = 8;
 
 struct Params {
@@ -33,9 +32,9 @@ struct Params {
 ///   x_weights  [x_axis.max_taps][kSamples / kChannels] int32
 ///   y_weights  [kRows][y_axis.max_taps] int32
 ///   rows       [max_input_rows][kSamples] bytes
-__host__ __device__ inline std::size_t shared_bytes(const Params& p, int channels) {
+inline std::size_t shared_bytes(const Params& p, int channels, int tile_rows) {
   return (static_cast<std::size_t>(p.x_axis.max_taps()) * (kSamples / channels) +
-          static_cast<std::size_t>(kRows) * p.y_axis.max_taps()) *
+          static_cast<std::size_t>(tile_rows) * p.y_axis.max_taps()) *
              sizeof(std::int32_t) +
          static_cast<std::size_t>(p.max_input_rows) * kSamples;
 }
@@ -46,7 +45,7 @@ __device__ inline std::uint8_t to_byte(std::int32_t sum) {
 }
 inline constexpr std::int32_t kHalf = 1 << (kResizeFractionBits - 1);
 
-template <int kChannels>
+template <int kChannels, int kRows>
 __global__ __launch_bounds__(kSamples) void resize_tile_kernel(const __grid_constant__ Params p) {
   constexpr int kColumns = kSamples / kChannels;
   extern __shared__ std::int32_t shared[];
@@ -100,6 +99,9 @@ __global__ __launch_bounds__(kSamples) void resize_tile_kernel(const __grid_cons
       at[j] = first + min(row + j, input_rows - 1) * stride_y;
       sum[j] = kHalf;
     }
+    // Low tiles are few and wait for their loads: several taps are under way. Of high tiles there
+    // are enough, and registers count.
+#pragma unroll(kRows == 8 ? 4 : 1)
     for (int tap = 0; tap < taps.y; ++tap) {
       const std::int32_t weight = x_weights[tap * kColumns + column];
 #pragma unroll
@@ -121,6 +123,7 @@ __global__ __launch_bounds__(kSamples) void resize_tile_kernel(const __grid_cons
   for (int y = 0; y < num_rows; ++y) {
     const std::uint8_t* const from = rows + (y_taps[y].x - first_row) * kSamples + thread;
     std::int32_t sum = kHalf;
+#pragma unroll(kRows == 8 ? 4 : 1)
     for (int tap = 0; tap < y_taps[y].y; ++tap)
       sum += y_weights[y * p.y_axis.max_taps() + tap] * from[tap * kSamples];
     out[y * p.out.stride_y] = to_byte(sum);

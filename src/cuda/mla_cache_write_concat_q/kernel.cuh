@@ -10,11 +10,13 @@
 #include "cuda/common/integers.cuh"
 #include "cuda/common/packed_bf16.cuh"
 #include "cuda/common/pdl.cuh"
+#include "cuda/common/prefetch.cuh"
 
 /// A token has H + 1 rows to write: one for each query head, then the cache's. One thread makes one
 /// vector of one row: it finds where that comes from and goes to, loads, rounds, stores. Rows are
 /// numbered through, so that warps see consecutive addresses on both sides across row ends. No
-/// shared memory, no barrier.
+/// shared memory, no barrier. CTAs that may start while their predecessor still runs bring what
+/// they will load into the L2 meanwhile.
 namespace k3::cuda {
 
 inline constexpr int kMlaCacheWriteThreads = 256;
@@ -48,6 +50,7 @@ struct MlaCacheWriteParams {
   std::uint32_t nope_vectors;
   std::uint32_t row_vectors;
   std::uint32_t num_vectors;  ///< tokens * (heads + 1) * row_vectors, below 2^31
+  std::uint32_t early_ctas;   ///< as many may start early
   Divider by_row_vectors;
   Divider by_token_rows;  ///< heads + 1
 };
@@ -135,6 +138,14 @@ __global__ __launch_bounds__(kMlaCacheWriteThreads) void mla_cache_write_concat_
     from = is_rope ? p.q_rope + token * p.q_rope_token_stride + head * p.q_rope_head_stride
                    : p.q_nope + token * p.q_nope_token_stride + head * p.q_nope_head_stride;
   from += std::int64_t{kVec} * (is_rope ? vector - p.nope_vectors : vector);
+  if constexpr (kVec > 1) {
+    const bool begins = threadIdx.x == 0 || vector == 0 || vector == p.nope_vectors;
+    if (begins && blockIdx.x < p.early_ctas) {
+      const std::uint32_t of_part = (is_rope ? p.row_vectors : p.nope_vectors) - vector;
+      const std::uint32_t of_cta = kMlaCacheWriteThreads - threadIdx.x;
+      prefetch_l2(from, min(of_part, of_cta) * static_cast<std::uint32_t>(sizeof(In)));
+    }
+  }
 
   pdl_wait();
   // Before the slot is known: a key waits for the longer of the two loads, not for their sum.

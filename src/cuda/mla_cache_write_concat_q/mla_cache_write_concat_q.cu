@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "cuda/common/alignment.h"
+#include "cuda/common/early_ctas.h"
 #include "cuda/common/error.h"
 #include "cuda/common/launch.h"
 #include "cuda/mla_cache_write_concat_q/kernel.cuh"
@@ -57,6 +58,7 @@ void run(const Problem& problem, const Target& target) {
     p.nope_vectors = static_cast<std::uint32_t>(problem.nope / kVec);
     p.row_vectors = static_cast<std::uint32_t>(row_vectors);
     p.num_vectors = static_cast<std::uint32_t>(tokens * token_vectors);
+    p.early_ctas = early_ctas(target, kMlaCacheWriteThreads);
     p.by_row_vectors = Divider(p.row_vectors);
     p.by_token_rows = Divider(p.heads + 1);
     LaunchConfig config;

@@ -10,10 +10,12 @@
 #include "cuda/common/divider.h"
 #include "cuda/common/packed_bf16.cuh"
 #include "cuda/common/pdl.cuh"
+#include "cuda/common/prefetch.cuh"
 
 /// out = bf16(x * bf16(sigmoid(gate))). One thread makes one vector of one row; no shared memory,
 /// no barrier. The arithmetic is 20 instructions an element, one of them a special function, so
-/// that the bytes bind.
+/// that the bytes bind. CTAs that may start while their predecessor still runs bring what they will
+/// load into the L2 meanwhile.
 namespace k3::cuda {
 
 inline constexpr int kMlaOutputGateThreads = 256;
@@ -28,6 +30,7 @@ struct MlaOutputGateParams {
   std::int64_t out_stride;
   std::uint32_t row_vectors;  ///< columns of a vector each
   std::uint32_t num_vectors;  ///< rows * row_vectors, below 2^31
+  std::uint32_t early_ctas;   ///< as many may start early
   Divider by_row_vectors;
 };
 
@@ -89,12 +92,25 @@ __global__ __launch_bounds__(kMlaOutputGateThreads) void mla_output_gate_kernel(
   const std::uint32_t index = blockIdx.x * kMlaOutputGateThreads + threadIdx.x;
   if (index >= p.num_vectors) return;
   const std::uint32_t row = p.by_row_vectors.quotient(index);
-  const std::int64_t column = static_cast<std::int64_t>(index - row * p.row_vectors) * kVec;
+  const std::uint32_t vector = index - row * p.row_vectors;
+  const std::int64_t column = vector * kVec;
+  const bf16* const x = p.x + row * p.x_stride + column;
+  const bf16* const gate = p.gate + row * p.gate_stride + column;
+  if constexpr (kVec > 1) {  // rows are aligned to 16 bytes then, and CTAs hold whole multiples
+    const bool begins = threadIdx.x == 0 || vector == 0;
+    if (begins && blockIdx.x < p.early_ctas) {
+      const std::uint32_t of_cta = kMlaOutputGateThreads - threadIdx.x;
+      const std::uint32_t bytes =
+          min(p.row_vectors - vector, of_cta) * static_cast<std::uint32_t>(sizeof(Vector));
+      prefetch_l2(x, bytes);
+      prefetch_l2(gate, bytes);
+    }
+  }
 
   pdl_wait();
-  const Vector x = *reinterpret_cast<const Vector*>(p.x + row * p.x_stride + column);
-  const Vector g = *reinterpret_cast<const Vector*>(p.gate + row * p.gate_stride + column);
-  __stcs(reinterpret_cast<Vector*>(p.out + row * p.out_stride + column), gated(x, g));
+  const Vector result =
+      gated(*reinterpret_cast<const Vector*>(x), *reinterpret_cast<const Vector*>(gate));
+  __stcs(reinterpret_cast<Vector*>(p.out + row * p.out_stride + column), result);
 }
 
 }  // namespace k3::cuda

@@ -2,6 +2,7 @@
 #include "cuda/mla_output_gate/mla_output_gate.h"
 
 #include "cuda/common/alignment.h"
+#include "cuda/common/early_ctas.h"
 #include "cuda/common/error.h"
 #include "cuda/common/launch.h"
 #include "cuda/common/vector_blocks.h"
@@ -30,6 +31,7 @@ void run(const MlaOutputGateProblem& problem, const Target& target) {
     p.out_stride = problem.out_stride;
     p.row_vectors = block.row_vectors;
     p.num_vectors = block.num_vectors;
+    p.early_ctas = early_ctas(target, kMlaOutputGateThreads);
     p.by_row_vectors = block.by_row_vectors;
     LaunchConfig config;
     config.grid = block.grid(kMlaOutputGateThreads);

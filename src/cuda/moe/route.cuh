@@ -4,7 +4,6 @@
 #include <cstdint>
 
 #include "contract/moe_route.h"
-#include "cuda/common/mbarrier.cuh"
 #include "cuda/common/prefetch.cuh"
 #include "cuda/common/warp.cuh"
 #include "cuda/moe/score.cuh"
@@ -132,11 +131,34 @@ __device__ inline void narrow_candidates(RouteShared& s, std::uint32_t bound, un
   __syncwarp();
 }
 
-/// Ranks n candidates, 32 * kPerLane at most, and writes the token's outputs. One warp.
+/// The ranks of 32 * kPerLane keys that lie in s.ranked_key, key[c] of a lane at 32 c + lane; of
+/// equal ones the earlier ranks first. One warp.
+template <int kPerLane>
+__device__ void rank_keys(const RouteShared& s, const std::uint32_t (&key)[kPerLane],
+                          int (&rank)[kPerLane], unsigned lane) {
+  constexpr int kKeys = 32 * kPerLane;
+  int sum = 0;
+#pragma unroll
+  for (int c = 0; c < kPerLane; ++c) {
+    rank[c] = 0;
+#pragma unroll
+    for (int d = 0; d < kPerLane; ++d)
+      rank[c] += count_above<32>(s.ranked_key + 32 * d, d < c ? key[c] - 1 : key[c]);
+    sum += rank[c];
+  }
+  // Equal keys of one c have one rank so far, and the sum lacks something. To match keys takes
+  // longer than to rank them, so it is left to those who need it.
+  if (__reduce_add_sync(warp::kAllLanes, sum) == kKeys * (kKeys - 1) / 2) return;
+#pragma unroll
+  for (int c = 0; c < kPerLane; ++c)
+    rank[c] += __popc(__match_any_sync(warp::kAllLanes, key[c]) & ((1U << lane) - 1));
+}
+
+/// Ranks n candidates, kTopk at least and 32 * kPerLane at most, and writes the token's outputs.
+/// One warp.
 template <int kPerLane>
 __device__ void write_winners(const MoeRouting& p, std::int64_t token, RouteShared& s, int n,
                               unsigned lane) {
-  const unsigned below = (1U << lane) - 1;
   const int4 counts = *reinterpret_cast<const int4*>(s.num_candidates);
   int id[kPerLane];
   std::uint32_t key[kPerLane];
@@ -144,7 +166,7 @@ __device__ void write_winners(const MoeRouting& p, std::int64_t token, RouteShar
   for (int c = 0; c < kPerLane; ++c) {
     int at = 32 * c + static_cast<int>(lane);
     id[c] = 0;
-    key[c] = 0;
+    key[c] = static_cast<std::uint32_t>(32 * kPerLane - at);  // none: distinct, and below all keys
     if (at < n) {
       int list = 0;
       if (at >= counts.x) at -= counts.x, list = 1;
@@ -157,20 +179,16 @@ __device__ void write_winners(const MoeRouting& p, std::int64_t token, RouteShar
   }
   __syncwarp();
 
-  // Candidates are in order of id: of equal ones the earlier wins.
   int rank[kPerLane];
-  int place[kPerLane];  // in ascending order of id
+  rank_keys(s, key, rank, lane);
+  int place[kPerLane];  // in ascending order of id, as candidates are
   bool wins[kPerLane];
   int winners = 0;
 #pragma unroll
   for (int c = 0; c < kPerLane; ++c) {
-    rank[c] = __popc(__match_any_sync(warp::kAllLanes, key[c]) & below);
-#pragma unroll
-    for (int d = 0; d < kPerLane; ++d)
-      rank[c] += count_above<32>(s.ranked_key + 32 * d, d < c ? key[c] - 1 : key[c]);
-    wins[c] = 32 * c + static_cast<int>(lane) < n && rank[c] < kTopk;
+    wins[c] = rank[c] < kTopk;
     const unsigned ballot = __ballot_sync(warp::kAllLanes, wins[c]);
-    place[c] = winners + __popc(ballot & below);
+    place[c] = winners + __popc(ballot & ((1U << lane) - 1));
     winners += __popc(ballot);
   }
 

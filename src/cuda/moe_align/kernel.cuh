@@ -7,25 +7,25 @@
 #include "cuda/common/pdl.cuh"
 #include "cuda/common/warp.cuh"
 
-/// Stable counting sorts of slots by expert. A warp walks its slots in order, 32 at a time, behind
-/// those counted before; counts are sums of integers, so their order plays no role. Ids outside the
-/// experts are left out.
+/// Stable counting sorts of slots by expert. Counts are sums of integers, so their order plays no
+/// role; where an order of arrival decides a place, slots are put in order afterwards. Ids outside
+/// the experts are left out.
 ///
-/// Up to kAlignMostSlots slots: every CTA sorts all of them in shared memory and writes the runs of
-/// its own experts. More: three kernels,
+/// Up to kAlignMostSlots slots: every CTA gathers all of them by expert in shared memory, in any
+/// order, and writes the runs of its own experts, a warp each: a slot's place in its run is the
+/// number of smaller ones. More: three kernels,
 ///
 /// | kernel | grid | what |
 /// |---|---|---|
 /// | count | a CTA a chunk of slots | the chunk's slots of each expert; fills the outputs |
 /// | sum | a CTA 32 experts | sums over the chunks before each |
-/// | scatter | a CTA a chunk | slots to their places, blocks to their experts |
+/// | scatter | a CTA a chunk | slots in order to their places, blocks to their experts |
 namespace k3::cuda {
 
 inline constexpr int kAlignThreads = 256;       ///< of one token, count, scatter
-inline constexpr int kAlignManyThreads = 1024;  ///< of the CTAs that sort alone, and of sum
-inline constexpr int kAlignFewSlots = 128;      ///< of a warp, where CTAs sort alone
-inline constexpr int kAlignMostSlots = 16384;
-inline constexpr int kAlignMostExperts = 1024;  ///< of the CTAs that sort alone
+inline constexpr int kAlignManyThreads = 1024;  ///< of the CTAs that see all slots, and of sum
+inline constexpr int kAlignMostSlots = 4096;    ///< of the CTAs that see all slots
+inline constexpr int kAlignMostExperts = kAlignManyThreads;  ///< of the same: one a thread
 
 /// The three kernels' split and workspace.
 struct AlignPlan {
@@ -39,36 +39,15 @@ __device__ inline bool is_live(const MoeAlignProblem& p, std::int32_t id) {
   return static_cast<unsigned>(id) < static_cast<unsigned>(p.num_experts);
 }
 
-/// As MoeAlignProblem::padded.
+/// As MoeAlignProblem::padded. The sum of two non-negative ints fits 32 bits.
 __device__ inline std::int32_t padded_run(const MoeAlignProblem& p, std::int32_t slots) {
-  return static_cast<std::int32_t>((std::int64_t{slots} + p.block_size - 1) / p.block_size *
-                                   p.block_size);
+  const auto block = static_cast<std::uint32_t>(p.block_size);
+  return static_cast<std::int32_t>((static_cast<std::uint32_t>(slots) + block - 1) / block * block);
 }
 
 __device__ inline void fill(std::int32_t* array, std::int64_t begin, std::int64_t end,
                             std::int32_t value, std::int64_t thread, std::int64_t num_threads) {
   for (std::int64_t i = begin + thread; i < end; i += num_threads) array[i] = value;
-}
-
-/// One warp takes the slots [first, end) in order. `next[id]` goes up by one for each slot of the
-/// expert, and visit(slot, id, what it was before) is called.
-template <class Visit>
-__device__ void walk(const MoeAlignProblem& p, std::int64_t first, std::int64_t end, int* next,
-                     unsigned lane, const Visit& visit) {
-  const std::int32_t* const ids = p.topk_ids.data;
-  std::int32_t ahead = first + lane < end ? ids[first + lane] : -1;
-  for (; first < end; first += 32) {
-    const std::int64_t slot = first + lane;
-    const std::int32_t id = is_live(p, ahead) ? ahead : -1;
-    ahead = slot + 32 < end ? ids[slot + 32] : -1;
-    const unsigned equal = __match_any_sync(warp::kAllLanes, id);
-    const int rank = __popc(equal & ((1U << lane) - 1));
-    const int at = id >= 0 ? next[id] : 0;
-    if (id >= 0) visit(static_cast<std::int32_t>(slot), id, at + rank);
-    __syncwarp();  // reads of `next` before its writes
-    if (id >= 0 && rank == 0) next[id] = at + __popc(equal);
-    __syncwarp();  // and the next ones after them
-  }
 }
 
 /// The sum over threads before this one, in CTAs of whole warps, 1024 threads at most. `*total` is
@@ -112,74 +91,66 @@ static __global__ __launch_bounds__(kAlignThreads) void align_one_token_kernel(
   if (thread == 0) *p.num_post = live * p.block_size;
 }
 
-/// Shared memory of align_alone_kernel: counts of each warp, the experts' places with and without
-/// padding, the slots in order.
-__host__ __device__ constexpr std::size_t align_alone_smem(int num_experts) {
-  constexpr std::size_t kWarps = kAlignManyThreads / 32;
-  return (kWarps + 3) * static_cast<std::size_t>(num_experts) * sizeof(int) +
-         kAlignMostSlots * sizeof(std::uint16_t);
+/// The slots of one run to their places, in ascending order, and what fills its last block. One
+/// warp.
+__device__ inline void write_run(const MoeAlignProblem& p, const std::uint16_t* slots, int count,
+                                 std::int32_t* to, unsigned lane) {
+  for (int i = static_cast<int>(lane); i < count; i += 32) {
+    const int slot = slots[i];
+    int smaller = 0;
+    for (int other = 0; other < count; ++other) smaller += slots[other] < slot;
+    to[smaller] = slot;
+  }
+  fill(to, count, padded_run(p, count), p.num_slots, lane, 32);
 }
 
-static __global__ __launch_bounds__(kAlignManyThreads) void align_alone_kernel(
+static __global__ __launch_bounds__(kAlignManyThreads) void align_one_launch_kernel(
     const __grid_constant__ MoeAlignProblem p) {
+  constexpr int kPerThread = kAlignMostSlots / kAlignManyThreads;
   constexpr int kWarps = kAlignManyThreads / 32;
-  extern __shared__ int shared[];
+  __shared__ int count[kAlignMostExperts];
+  __shared__ int begin[kAlignMostExperts];         // of `gathered`
+  __shared__ int padded_begin[kAlignMostExperts];  // of sorted_ids
+  __shared__ std::uint16_t gathered[kAlignMostSlots];
   __shared__ int warp_total[2][32];
-  const int E = p.num_experts;
-  int* const counts = shared;              // [kWarps, E], then places of each warp's next slots
-  int* const total = counts + kWarps * E;  // [E]
-  int* const begin = total + E;            // [E] of `sorted`
-  int* const padded_begin = begin + E;     // [E] of sorted_ids
-  auto* const sorted = reinterpret_cast<std::uint16_t*>(padded_begin + E);
   const int thread = static_cast<int>(threadIdx.x);
-  const unsigned lane = threadIdx.x % 32;
   const int warp = thread / 32;
+  const unsigned lane = threadIdx.x % 32;
   pdl_launch_dependents();
-  // Few slots take few warps: their counts are added up afterwards.
-  const int per_warp = max(kAlignFewSlots, (p.num_slots + 32 * kWarps - 1) / (32 * kWarps) * 32);
-  const int walkers = (p.num_slots + per_warp - 1) / per_warp;
-  for (int i = thread; i < walkers * E; i += kAlignManyThreads) counts[i] = 0;
-  const int first = min(warp * per_warp, p.num_slots);
-  const int end = min(first + per_warp, p.num_slots);
+  count[thread] = 0;
   __syncthreads();  // counts are 0
   pdl_wait();
-  walk(p, first, end, counts + warp * E, lane, [](auto...) {});
+  std::int32_t id[kPerThread];
+  int place[kPerThread];  // among the slots of the expert, by arrival
+#pragma unroll
+  for (int i = 0; i < kPerThread; ++i) {
+    const int slot = i * kAlignManyThreads + thread;
+    id[i] = slot < p.num_slots ? p.topk_ids.data[slot] : -1;
+  }
+#pragma unroll
+  for (int i = 0; i < kPerThread; ++i)
+    if (is_live(p, id[i])) place[i] = atomicAdd(&count[id[i]], 1);
   __syncthreads();  // all counts
 
-  // kAlignMostExperts is the number of threads: each has one expert at most.
-  int sum = 0;
-  if (thread < E)
-    for (int w = 0; w < walkers; ++w) sum += counts[w * E + thread];
   int num_live = 0;
   int num_post = 0;
-  const int compact = sum_before(sum, warp_total[0], &num_live);
-  const int padded = sum_before(padded_run(p, sum), warp_total[1], &num_post);
-  if (thread < E) {
-    total[thread] = sum;
-    begin[thread] = compact;
-    padded_begin[thread] = padded;
-    int at = compact;
-    for (int w = 0; w < walkers; ++w) {
-      const int count = counts[w * E + thread];
-      counts[w * E + thread] = at;
-      at += count;
-    }
-  }
-  __syncthreads();  // all places
-  walk(p, first, end, counts + warp * E, lane, [&](std::int32_t slot, std::int32_t, int at) {
-    sorted[at] = static_cast<std::uint16_t>(slot);
-  });
-  __syncthreads();  // all of `sorted`
+  begin[thread] = sum_before(count[thread], warp_total[0], &num_live);
+  padded_begin[thread] = sum_before(padded_run(p, count[thread]), warp_total[1], &num_post);
+  __syncthreads();  // all of `begin`
+#pragma unroll
+  for (int i = 0; i < kPerThread; ++i)
+    if (is_live(p, id[i]))
+      gathered[begin[id[i]] + place[i]] =
+          static_cast<std::uint16_t>(i * kAlignManyThreads + thread);
+  __syncthreads();  // all of `gathered`
 
   const int num_ctas = static_cast<int>(gridDim.x);
-  for (int e = static_cast<int>(blockIdx.x) * kWarps + warp; e < E; e += num_ctas * kWarps) {
-    const int slots = total[e];
-    const int size = padded_run(p, slots);
-    const int block = padded_begin[e] / p.block_size;
-    for (int i = static_cast<int>(lane); i < size; i += 32)
-      p.sorted_ids[padded_begin[e] + i] = i < slots ? sorted[begin[e] + i] : p.num_slots;
-    for (int i = static_cast<int>(lane); i < size / p.block_size; i += 32)
-      p.expert_ids[block + i] = e;
+  for (int e = static_cast<int>(blockIdx.x) * kWarps + warp; e < p.num_experts;
+       e += num_ctas * kWarps) {
+    const int at = padded_begin[e];
+    write_run(p, gathered + begin[e], count[e], p.sorted_ids + at, lane);
+    fill(p.expert_ids, at / p.block_size, (at + padded_run(p, count[e])) / p.block_size, e, lane,
+         32);
   }
   const std::int64_t grid_thread = std::int64_t{blockIdx.x} * kAlignManyThreads + thread;
   const std::int64_t grid_threads = std::int64_t{gridDim.x} * kAlignManyThreads;
@@ -250,7 +221,25 @@ static __global__ __launch_bounds__(kAlignManyThreads) void align_sum_kernel(
   if (warp == 0 && e < p.num_experts) plan.total[e] = total;
 }
 
-/// Shared memory: the places of each warp's next slots, and of the experts.
+/// One warp takes the slots [first, end) in order, 32 at a time, to where `next` says for each
+/// expert, which goes up by one for each slot.
+__device__ inline void place_in_order(const MoeAlignProblem& p, std::int64_t first,
+                                      std::int64_t end, int* next, unsigned lane) {
+  for (; first < end; first += 32) {
+    const std::int64_t slot = first + lane;
+    std::int32_t id = slot < end ? p.topk_ids.data[slot] : -1;
+    if (!is_live(p, id)) id = -1;
+    const unsigned equal = __match_any_sync(warp::kAllLanes, id);
+    const int rank = __popc(equal & ((1U << lane) - 1));
+    const int at = id >= 0 ? next[id] : 0;
+    if (id >= 0) p.sorted_ids[at + rank] = static_cast<std::int32_t>(slot);
+    __syncwarp();  // reads of `next` before its writes
+    if (id >= 0 && rank == 0) next[id] = at + __popc(equal);
+    __syncwarp();  // and the next ones after them
+  }
+}
+
+/// Shared memory: where each warp's next slot of each expert goes.
 static __global__ __launch_bounds__(kAlignThreads) void align_scatter_kernel(
     const __grid_constant__ MoeAlignProblem p, const AlignPlan plan) {
   extern __shared__ int shared[];
@@ -272,7 +261,9 @@ static __global__ __launch_bounds__(kAlignThreads) void align_scatter_kernel(
   const int per_warp = plan.chunk_slots / num_warps;
   const std::int64_t first = min(chunk + std::int64_t{warp} * per_warp, chunk_end);
   const std::int64_t end = min(first + per_warp, chunk_end);
-  walk(p, first, end, next + warp * E, lane, [](auto...) {});
+  for (std::int64_t slot = first + lane; slot < end; slot += 32)
+    if (const std::int32_t id = p.topk_ids.data[slot]; is_live(p, id))
+      atomicAdd(&next[warp * E + id], 1);
 
   const std::int32_t* const of_chunks = plan.chunk + std::int64_t{blockIdx.x} * E;
   int begin = 0;
@@ -296,8 +287,7 @@ static __global__ __launch_bounds__(kAlignThreads) void align_scatter_kernel(
     __syncthreads();  // all places, and `warp_total` before it is written again
   }
   if (blockIdx.x == 0 && thread == 0) *p.num_post = begin;
-  walk(p, first, end, next + warp * E, lane,
-       [&](std::int32_t slot, std::int32_t, int at) { p.sorted_ids[at] = slot; });
+  place_in_order(p, first, end, next + warp * E, lane);
 }
 
 }  // namespace k3::cuda

@@ -50,7 +50,7 @@ void moe_align_one_token(const MoeAlignProblem& p, const Target& target) {
 
 const char* moe_align_one_launch_refusal(const MoeAlignProblem& p, const Target& target) {
   if (const char* reason = moe_align_three_launches_refusal(p, target)) return reason;
-  if (p.num_slots > kAlignMostSlots) return "more than 16384 slots";
+  if (p.num_slots > kAlignMostSlots) return "more than 4096 slots";
   if (p.num_experts > kAlignMostExperts) return "more than 1024 experts";
   return nullptr;
 }
@@ -59,10 +59,9 @@ void moe_align_one_launch(const MoeAlignProblem& p, const Target& target) {
   constexpr int kWarps = kAlignManyThreads / 32;  // an expert each
   const DeviceGuard guard(target.device.index);
   K3_CUDA_CHECK(guard.error());
-  K3_CUDA_CHECK(launch(align_alone_kernel,
-                       config_of(target, (p.num_experts + kWarps - 1) / kWarps, kAlignManyThreads,
-                                 align_alone_smem(p.num_experts)),
-                       p));
+  K3_CUDA_CHECK(
+      launch(align_one_launch_kernel,
+             config_of(target, (p.num_experts + kWarps - 1) / kWarps, kAlignManyThreads, 0), p));
 }
 
 const char* moe_align_three_launches_refusal(const MoeAlignProblem& p, const Target&) {

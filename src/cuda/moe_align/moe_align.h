@@ -12,7 +12,7 @@ namespace k3::cuda {
 void moe_align_one_token(const MoeAlignProblem& problem, const Target& target);
 const char* moe_align_one_token_refusal(const MoeAlignProblem& problem, const Target& target);
 
-/// One launch, whose CTAs all sort all slots in shared memory.
+/// One launch, whose CTAs all see all slots.
 void moe_align_one_launch(const MoeAlignProblem& problem, const Target& target);
 const char* moe_align_one_launch_refusal(const MoeAlignProblem& problem, const Target& target);
 

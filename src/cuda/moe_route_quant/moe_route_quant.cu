@@ -4,8 +4,6 @@
 #include <bit>
 #include <cstdint>
 
-#include "cuda/common/alignment.h"
-#include "cuda/common/error.h"
 #include "cuda/common/group_quant.cuh"
 #include "cuda/moe/launch.h"
 #include "cuda/moe/route_beside.cuh"
@@ -16,11 +14,11 @@
 namespace k3::cuda {
 namespace {
 
-/// Quantises a row: eight neighbouring values a thread, a group's threads in one warp.
+/// Quantises a row: sixteen neighbouring values a thread, a group's threads in one warp.
 template <class T>
 struct QuantiseRow {
   PerTokenGroupQuantProblem p;
-  int lanes;  ///< of a group: 2, 4, 8, 16 or 32
+  int lanes;  ///< of a group: 1, 2, 4, 8 or 16
   int lanes_log2;
 
   __device__ void operator()(std::int64_t token, int thread) const {
@@ -35,9 +33,8 @@ struct QuantiseRow {
       if (vector < vectors) load_vector(input + vector * kGroupQuantVec, x);
       const GroupScale scale = group_scale<kFormat>(warp::max(largest_magnitude(x), lanes));
       if (vector >= vectors) continue;
-      const uint2 codes = {quantise_quad<kFormat>(x[0], x[1], x[2], x[3], scale.multiplier),
-                           quantise_quad<kFormat>(x[4], x[5], x[6], x[7], scale.multiplier)};
-      *reinterpret_cast<uint2*>(output + vector * kGroupQuantVec) = codes;
+      *reinterpret_cast<uint4*>(output + vector * kGroupQuantVec) =
+          quantise_vector<kFormat>(x, scale);
       if ((vector & (lanes - 1)) == 0) store_scale(p.scales, token, vector >> lanes_log2, scale);
     }
   }
@@ -59,7 +56,7 @@ void run_one_launch(const MoeRouteQuantProblem& p, const Target& target) {
 const char* moe_route_quant_one_launch_refusal(const MoeRouteQuantProblem& p,
                                                const Target& target) {
   if (const char* reason = moe_route_topk_16_of_896_refusal(p.routing, target)) return reason;
-  return per_token_group_quant_vec8_refusal(p.quant, target);
+  return per_token_group_quant_vec16_refusal(p.quant, target);
 }
 
 void moe_route_quant_one_launch(const MoeRouteQuantProblem& p, const Target& target) {
@@ -69,8 +66,8 @@ void moe_route_quant_one_launch(const MoeRouteQuantProblem& p, const Target& tar
 
 void moe_route_quant_two_launches(const MoeRouteQuantProblem& p, const Target& target) {
   moe_route_topk_any(p.routing, target);
-  if (per_token_group_quant_vec8_refusal(p.quant, target) == nullptr)
-    per_token_group_quant_vec8(p.quant, target);
+  if (per_token_group_quant_vec16_refusal(p.quant, target) == nullptr)
+    per_token_group_quant_vec16(p.quant, target);
   else
     per_token_group_quant_warp_per_group(p.quant, target);
 }

@@ -8,7 +8,7 @@
 /// after the launch. @throws CudaError
 namespace k3::cuda {
 
-/// 16-byte accesses; shorter ones for small problems.
+/// 16-byte accesses; 8-byte ones for small problems.
 void moe_finalize_vec8(const MoeFinalizeProblem& problem, const Target& target);
 const char* moe_finalize_vec8_refusal(const MoeFinalizeProblem& problem, const Target& target);
 

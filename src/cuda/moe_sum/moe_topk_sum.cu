@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cuda/moe_sum/moe_topk_sum.h"
 
+#include <algorithm>
+
 #include "cuda/common/alignment.h"
 #include "cuda/common/error.h"
 #include "cuda/common/launch.h"
@@ -10,8 +12,10 @@
 namespace k3::cuda {
 namespace {
 
-/// Up to here shorter accesses in smaller blocks are faster: more SMs take part.
+/// Up to here more loads at once are faster than more threads at once, and up to the smaller one
+/// 4-byte accesses, with which more SMs take part.
 constexpr std::int64_t kSmallOutputs = std::int64_t{1} << 17;
+constexpr std::int64_t kSmallestOutputs = std::int64_t{1} << 13;
 
 template <int kVec, int kBatch>
 cudaError_t launch_block(const MoeTopkSumProblem& problem, const VectorBlock& block, int threads,
@@ -36,34 +40,34 @@ cudaError_t launch_block(const MoeTopkSumProblem& problem, const VectorBlock& bl
 }
 
 /// Problems past 2^31 vectors take several launches.
-template <int kVec>
+template <int kVec, int kBatch>
 void run(const MoeTopkSumProblem& problem, int threads, const Target& target) {
   const DeviceGuard guard(target.device.index);
   K3_CUDA_CHECK(guard.error());
   K3_CUDA_CHECK(for_each_vector_block(problem.T, problem.H / kVec, [&](const VectorBlock& block) {
-    return problem.topk > 8 ? launch_block<kVec, 16>(problem, block, threads, target)
-                            : launch_block<kVec, 8>(problem, block, threads, target);
+    return launch_block<kVec, kBatch>(problem, block, threads, target);
   }));
 }
 
 }  // namespace
 
-const char* moe_topk_sum_vec8_refusal(const MoeTopkSumProblem& p, const Target&) {
-  if (p.H % 8 != 0) return "H is not a multiple of 8";
-  if (!rows_aligned(p.input, DType::kBF16, 16, p.token_stride, p.slot_stride))
-    return "rows of input are not aligned to 16 bytes";
-  if (!rows_aligned(p.out, DType::kBF16, 16, p.out_stride))
-    return "rows of out are not aligned to 16 bytes";
+const char* moe_topk_sum_vec4_refusal(const MoeTopkSumProblem& p, const Target&) {
+  if (p.H % 4 != 0) return "H is not a multiple of 4";
+  if (!rows_aligned(p.input, DType::kBF16, 8, p.token_stride, p.slot_stride))
+    return "rows of input are not aligned to 8 bytes";
+  if (!rows_aligned(p.out, DType::kBF16, 8, p.out_stride))
+    return "rows of out are not aligned to 8 bytes";
   return nullptr;
 }
 
-void moe_topk_sum_vec8(const MoeTopkSumProblem& p, const Target& target) {
-  const bool small = p.T <= kSmallOutputs && p.T * p.H <= kSmallOutputs;
-  return small ? run<4>(p, 64, target) : run<8>(p, 128, target);
+void moe_topk_sum_vec4(const MoeTopkSumProblem& p, const Target& target) {
+  const std::int64_t outputs = std::min(p.T, kSmallOutputs + 1) * p.H;
+  if (outputs <= kSmallestOutputs) return run<2, 16>(p, 64, target);
+  return outputs <= kSmallOutputs ? run<4, 16>(p, 128, target) : run<4, 8>(p, 128, target);
 }
 
 void moe_topk_sum_scalar(const MoeTopkSumProblem& p, const Target& target) {
-  run<1>(p, 128, target);
+  run<1, 16>(p, 128, target);
 }
 
 }  // namespace k3::cuda

@@ -8,9 +8,9 @@
 /// after the launch. @throws CudaError
 namespace k3::cuda {
 
-/// 16-byte accesses; shorter ones for small problems.
-void moe_topk_sum_vec8(const MoeTopkSumProblem& problem, const Target& target);
-const char* moe_topk_sum_vec8_refusal(const MoeTopkSumProblem& problem, const Target& target);
+/// 8-byte accesses; 4-byte ones for small problems.
+void moe_topk_sum_vec4(const MoeTopkSumProblem& problem, const Target& target);
+const char* moe_topk_sum_vec4_refusal(const MoeTopkSumProblem& problem, const Target& target);
 
 /// 2-byte accesses: any H, stride and base.
 void moe_topk_sum_scalar(const MoeTopkSumProblem& problem, const Target& target);

@@ -9,13 +9,13 @@
 #include "cuda/common/packed_bf16.cuh"
 #include "cuda/common/pdl.cuh"
 
-/// Two kernels without shared memory. The first gives each lane eight neighbouring values of one
-/// row and each group group_size / 8 lanes of one warp; the second gives a warp to each group and
+/// Two kernels without shared memory. The first gives each lane 16 neighbouring values of one row
+/// and each group group_size / 16 lanes of one warp; the second gives a warp to each group and
 /// moves one value at a time.
 namespace k3::cuda {
 
 inline constexpr int kGroupQuantThreads = 256;
-inline constexpr int kGroupQuantVec = 8;
+inline constexpr int kGroupQuantVec = 16;
 
 /// A block of rows and columns of the problem, small enough for 32-bit vector indices.
 struct GroupQuantParams {
@@ -24,35 +24,53 @@ struct GroupQuantParams {
   std::uint8_t* output_q;  ///< [rows, columns]
   std::int64_t q_stride;
   ScaleRows scales;           ///< of these rows and columns
-  std::uint32_t row_vectors;  ///< columns / 8
+  std::uint32_t row_vectors;  ///< columns / 16
   std::uint32_t num_vectors;  ///< rows * row_vectors, below 2^31
   Divider by_row_vectors;
-  std::uint32_t lanes;  ///< of a group: 2, 4, 8, 16 or 32
+  std::uint32_t lanes;  ///< of a group: 1, 2, 4, 8 or 16
   std::uint32_t lanes_log2;
 };
 
 __device__ inline void load_vector(const bf16* from, float (&x)[kGroupQuantVec]) {
-  const uint4 words = *reinterpret_cast<const uint4*>(from);
-  x[0] = low_half(words.x), x[1] = high_half(words.x);
-  x[2] = low_half(words.y), x[3] = high_half(words.y);
-  x[4] = low_half(words.z), x[5] = high_half(words.z);
-  x[6] = low_half(words.w), x[7] = high_half(words.w);
+#pragma unroll
+  for (int i = 0; i < 2; ++i) {
+    const uint4 words = reinterpret_cast<const uint4*>(from)[i];
+    const std::uint32_t pairs[4] = {words.x, words.y, words.z, words.w};
+#pragma unroll
+    for (int j = 0; j < 4; ++j) {
+      x[8 * i + 2 * j] = low_half(pairs[j]);
+      x[8 * i + 2 * j + 1] = high_half(pairs[j]);
+    }
+  }
 }
 
 __device__ inline void load_vector(const float* from, float (&x)[kGroupQuantVec]) {
-  const float4 low = reinterpret_cast<const float4*>(from)[0];
-  const float4 high = reinterpret_cast<const float4*>(from)[1];
-  x[0] = low.x, x[1] = low.y, x[2] = low.z, x[3] = low.w;
-  x[4] = high.x, x[5] = high.y, x[6] = high.z, x[7] = high.w;
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    const float4 quad = reinterpret_cast<const float4*>(from)[i];
+    x[4 * i] = quad.x, x[4 * i + 1] = quad.y, x[4 * i + 2] = quad.z, x[4 * i + 3] = quad.w;
+  }
+}
+
+template <QuantFormat kFormat>
+__device__ uint4 quantise_vector(const float (&x)[kGroupQuantVec], const GroupScale& scale) {
+  std::uint32_t codes[kGroupQuantVec / 4];
+#pragma unroll
+  for (int i = 0; i < kGroupQuantVec / 4; ++i)
+    codes[i] = quantise_quad<kFormat>(x[4 * i], x[4 * i + 1], x[4 * i + 2], x[4 * i + 3],
+                                      scale.multiplier);
+  return {codes[0], codes[1], codes[2], codes[3]};
 }
 
 /// Groups never straddle warps: a row is a whole number of groups, and a warp as well.
 template <class T, QuantFormat kFormat>
-__global__ __launch_bounds__(kGroupQuantThreads) void group_quant_vec8_kernel(
+__global__ __launch_bounds__(kGroupQuantThreads) void group_quant_vec16_kernel(
     const __grid_constant__ GroupQuantParams p) {
   pdl_launch_dependents();
-  const std::uint32_t index = blockIdx.x * kGroupQuantThreads + threadIdx.x;
-  if (index >= p.num_vectors) return;
+  // Lanes past the end stay for the exchange of maxima, with the last vector's values.
+  const std::uint32_t own_index = blockIdx.x * kGroupQuantThreads + threadIdx.x;
+  const bool is_past_the_end = own_index >= p.num_vectors;
+  const std::uint32_t index = is_past_the_end ? p.num_vectors - 1 : own_index;
   const std::uint32_t row = p.by_row_vectors.quotient(index);
   const std::uint32_t vector = index - row * p.row_vectors;
   const std::int64_t column = static_cast<std::int64_t>(vector) * kGroupQuantVec;
@@ -61,10 +79,10 @@ __global__ __launch_bounds__(kGroupQuantThreads) void group_quant_vec8_kernel(
   float x[kGroupQuantVec];
   load_vector(static_cast<const T*>(p.input) + row * p.input_stride + column, x);
   const float amax = warp::max(largest_magnitude(x), static_cast<int>(p.lanes));
+  if (is_past_the_end) return;
   const GroupScale scale = group_scale<kFormat>(amax);
-  const uint2 codes = {quantise_quad<kFormat>(x[0], x[1], x[2], x[3], scale.multiplier),
-                       quantise_quad<kFormat>(x[4], x[5], x[6], x[7], scale.multiplier)};
-  __stcs(reinterpret_cast<uint2*>(p.output_q + row * p.q_stride + column), codes);
+  __stcs(reinterpret_cast<uint4*>(p.output_q + row * p.q_stride + column),
+         quantise_vector<kFormat>(x, scale));
   if ((vector & (p.lanes - 1)) == 0) store_scale(p.scales, row, vector >> p.lanes_log2, scale);
 }
 

@@ -17,7 +17,7 @@ namespace {
 constexpr std::int64_t kMaxVectors = (std::int64_t{1} << 31) - 128;
 
 template <class T, QuantFormat kFormat>
-struct Vec8 {
+struct Vec16 {
   static cudaError_t launch_all(const PerTokenGroupQuantProblem& problem, LaunchConfig config) {
     const std::int64_t row_vectors = problem.D / kGroupQuantVec;
     const std::int64_t lanes = problem.group_size / kGroupQuantVec;
@@ -46,7 +46,7 @@ struct Vec8 {
                                        scale_column * problem.scales.group_stride);
         p.num_vectors = static_cast<std::uint32_t>(rows * vectors);
         config.grid = dim3((p.num_vectors - 1) / kGroupQuantThreads + 1);
-        const cudaError_t error = launch(group_quant_vec8_kernel<T, kFormat>, config, p);
+        const cudaError_t error = launch(group_quant_vec16_kernel<T, kFormat>, config, p);
         if (error != cudaSuccess) return error;
       }
     }
@@ -94,19 +94,19 @@ void run(const PerTokenGroupQuantProblem& problem, const Target& target) {
 
 }  // namespace
 
-const char* per_token_group_quant_vec8_refusal(const PerTokenGroupQuantProblem& problem,
-                                               const Target&) {
+const char* per_token_group_quant_vec16_refusal(const PerTokenGroupQuantProblem& problem,
+                                                const Target&) {
   if (!std::has_single_bit(static_cast<unsigned>(problem.group_size)))
     return "group_size is not a power of two";
   if (!rows_aligned(problem.input, problem.input_dtype, 16, problem.input_stride))
     return "rows of input are not aligned to 16 bytes";
-  if (!rows_aligned(problem.output_q, DType::kI8, 8, problem.q_stride))
-    return "rows of output_q are not aligned to 8 bytes";
+  if (!rows_aligned(problem.output_q, DType::kI8, 16, problem.q_stride))
+    return "rows of output_q are not aligned to 16 bytes";
   return nullptr;
 }
 
-void per_token_group_quant_vec8(const PerTokenGroupQuantProblem& problem, const Target& target) {
-  run<Vec8>(problem, target);
+void per_token_group_quant_vec16(const PerTokenGroupQuantProblem& problem, const Target& target) {
+  run<Vec16>(problem, target);
 }
 
 void per_token_group_quant_warp_per_group(const PerTokenGroupQuantProblem& problem,

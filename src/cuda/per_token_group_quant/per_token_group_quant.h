@@ -8,10 +8,10 @@
 /// returns after the launch. @throws CudaError
 namespace k3::cuda {
 
-/// Eight values a lane, 2 to 32 lanes a group.
-void per_token_group_quant_vec8(const PerTokenGroupQuantProblem& problem, const Target& target);
-const char* per_token_group_quant_vec8_refusal(const PerTokenGroupQuantProblem& problem,
-                                               const Target& target);
+/// 16 values a lane, 1 to 16 lanes a group.
+void per_token_group_quant_vec16(const PerTokenGroupQuantProblem& problem, const Target& target);
+const char* per_token_group_quant_vec16_refusal(const PerTokenGroupQuantProblem& problem,
+                                                const Target& target);
 
 /// A warp per group, one value an access: any group size, stride and base.
 void per_token_group_quant_warp_per_group(const PerTokenGroupQuantProblem& problem,

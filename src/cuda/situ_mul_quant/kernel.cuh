@@ -10,16 +10,19 @@
 #include "cuda/situ_and_mul/activation.cuh"
 
 /// live_rows: every CTA counts the live rows of all experts in shared memory, takes an equal share
-/// of them, and walks it row by row. A lane makes eight outputs of a row, 16 lanes a group; lanes
-/// never exchange more than their group's maximum. Short rows stand side by side in a CTA, long
-/// ones take several passes.
+/// of them, and walks it row by row. A lane makes 16 outputs of a row, 8 lanes a group; lanes never
+/// exchange more than their group's maximum. Short rows stand side by side in a CTA, long ones take
+/// several passes. Without masked_m a CTA takes the next rows of all; few rows are cut among CTAs
+/// along y.
 ///
 /// warp_per_group: one value an access, for whatever the first refuses.
 namespace k3::cuda {
 
-inline constexpr int kSituQuantMaxThreads = 512;
+inline constexpr int kSituQuantThreads = 192;  ///< a row of 3072
+inline constexpr int kSituQuantCtasPerSm = 5;
 inline constexpr int kSituQuantMaxExperts = 8192;
-inline constexpr int kSituQuantVec = 8;
+inline constexpr int kSituQuantVec = 16;                                 ///< outputs of a lane
+inline constexpr unsigned kSituQuantLanes = kSituGroup / kSituQuantVec;  ///< of a group
 
 /// Strides in elements, 32 bits each: products with row numbers are single instructions then.
 struct SituQuantParams {
@@ -31,48 +34,68 @@ struct SituQuantParams {
   std::uint32_t input_expert, input_row;
   std::uint32_t q_expert, q_row;
   std::uint32_t scale_expert, scale_row;
-  std::uint32_t up_offset;  ///< from eight values of gate to those of up
-  int gate_step;            ///< from eight values of gate to the next eight
+  // A lane's gates are two runs of eight, each with its ups behind it.
+  std::uint32_t up_offset;   ///< from a run of gates to its ups
+  std::uint32_t run_offset;  ///< from one run of gates to the next
+  std::uint32_t lane_step;   ///< from one lane's first run to the next lane's
   int E;
   int Tp;
-  int row_vectors;   ///< N / 8, a multiple of 16
+  int row_vectors;   ///< N / 16, a multiple of 8
   int rows_at_once;  ///< of a CTA; 1 where a row takes more than one pass
   bool round_to_bf16;
   SituCaps caps;
 };
 
-__device__ inline int live_rows_of(const std::int32_t* masked_m, std::int64_t at, int Tp) {
-  return min(max(masked_m[at], 0), Tp);
-}
-
 /// first_row[e] = live rows before expert e, for e up to E. The whole CTA calls; it may read the
-/// list when the function returns.
-__device__ inline void count_live_rows(const SituQuantParams& p, std::int32_t* first_row) {
-  __shared__ std::int32_t warp_totals[kSituQuantMaxThreads / 32];
-  const int threads = static_cast<int>(blockDim.x);
+/// list when the function returns. Returns first_row[E].
+__device__ inline int count_live_rows(const SituQuantParams& p, std::int32_t* first_row) {
+  constexpr int kWarps = kSituQuantThreads / 32;
+  constexpr int kEach = 8;  // experts of a thread, loaded at once
+  __shared__ std::int32_t warp_totals[2][kWarps];
   const int thread = static_cast<int>(threadIdx.x);
-  const int experts_each = (p.E + threads - 1) / threads;
-  const int begin = min(thread * experts_each, p.E);
-  const int end = min(begin + experts_each, p.E);
-  int own = 0;
-  for (int e = begin; e < end; ++e) own += live_rows_of(p.masked_m, e * p.masked_stride, p.Tp);
-
-  int up_to_here = own;
+  const int num_warps = static_cast<int>(blockDim.x) / 32;
+  const int step = kEach * static_cast<int>(blockDim.x);
+  int before = 0;  // of this round
+  for (int round = 0, first = 0; first < p.E; ++round, first += step) {
+    const int begin = first + kEach * thread;
+    int live[kEach] = {};
+    int own = 0;
+    int up_to_here = 0;
+    if (begin - kEach * (thread % 32) < p.E) {  // the warp has experts
+      const std::int32_t* const at = p.masked_m + begin * p.masked_stride;
 #pragma unroll
-  for (int distance = 1; distance < 32; distance *= 2) {
-    const int before = __shfl_up_sync(warp::kAllLanes, up_to_here, distance);
-    if (thread % 32 >= distance) up_to_here += before;
+      for (int i = 0; i < kEach; ++i)
+        if (begin + i < p.E) live[i] = at[i * p.masked_stride];
+#pragma unroll
+      for (int i = 0; i < kEach; ++i) {
+        live[i] = min(max(live[i], 0), p.Tp);
+        own += live[i];
+      }
+      up_to_here = own;
+#pragma unroll
+      for (int distance = 1; distance < 32; distance *= 2) {
+        const int other = __shfl_up_sync(warp::kAllLanes, up_to_here, distance);
+        if (thread % 32 >= distance) up_to_here += other;
+      }
+    }
+    // Two sets of totals: a warp may be a round ahead of one that still reads.
+    std::int32_t* const totals = warp_totals[round % 2];
+    if (thread % 32 == 31) totals[thread / 32] = up_to_here;
+    __syncthreads();  // the totals of all warps are there
+    int at = before + up_to_here - own;
+    for (int warp = 0; warp < num_warps; ++warp) {
+      if (warp < thread / 32) at += totals[warp];
+      before += totals[warp];
+    }
+#pragma unroll
+    for (int i = 0; i < kEach; ++i) {
+      if (begin + i < p.E) first_row[begin + i] = at;
+      at += live[i];
+    }
   }
-  if (thread % 32 == 31) warp_totals[thread / 32] = up_to_here;
-  __syncthreads();  // the totals of all warps are there
-  int at = up_to_here - own;
-  for (int warp = 0; warp < thread / 32; ++warp) at += warp_totals[warp];
-  for (int e = begin; e < end; ++e) {
-    first_row[e] = at;
-    at += live_rows_of(p.masked_m, e * p.masked_stride, p.Tp);
-  }
-  if (thread == threads - 1) first_row[p.E] = at;
+  if (thread == 0) first_row[p.E] = before;
   __syncthreads();  // first_row is complete
+  return before;
 }
 
 /// The expert that a live row belongs to.
@@ -89,76 +112,111 @@ __device__ inline int expert_of(const std::int32_t* first_row, int E, int row) {
   return low;
 }
 
-template <bool kBounded>
-__device__ float situ_value(float g, float u, const SituQuantParams& p) {
-  if constexpr (kBounded)
-    return situ_bounded(g, u, p.caps);
-  else
-    return situ<false, true>(g, u, p.caps);
+/// The largest magnitude; NaN where any value is.
+__device__ inline float max_or_nan(float a, float b) {
+  float result;
+  asm("max.NaN.f32 %0, %1, %2;" : "=f"(result) : "f"(a), "f"(b));
+  return result;
 }
 
-/// Eight outputs of a lane; the 16 lanes of its half of the warp hold one group.
-template <bool kBounded, QuantFormat kFormat>
-__device__ void quantise_eight(const SituQuantParams& p, const bf16* gate_at,
-                               std::uint8_t* codes_at, const ScaleRows& scales, unsigned group,
-                               unsigned lane) {
-  const uint4 gates = *reinterpret_cast<const uint4*>(gate_at);
-  const uint4 ups = *reinterpret_cast<const uint4*>(gate_at + p.up_offset);
-  const std::uint32_t g[4] = {gates.x, gates.y, gates.z, gates.w};
-  const std::uint32_t u[4] = {ups.x, ups.y, ups.z, ups.w};
-  float v[kSituQuantVec];
+/// Over the lanes of a group. The other groups of the warp may have left their loop already.
+template <class Max>
+__device__ float largest_of_group(float x, unsigned lane, const Max& max) {
+  const unsigned members = ((1U << kSituQuantLanes) - 1) << (lane & ~(kSituQuantLanes - 1));
 #pragma unroll
-  for (int i = 0; i < 4; ++i) {
-    v[2 * i] = situ_value<kBounded>(low_half(g[i]), low_half(u[i]), p);
-    v[2 * i + 1] = situ_value<kBounded>(high_half(g[i]), high_half(u[i]), p);
+  for (unsigned distance = 1; distance < kSituQuantLanes; distance *= 2)
+    x = max(x, __shfl_xor_sync(members, x, distance));
+  return x;
+}
+
+/// The codes of a lane, and the scale of its group.
+template <QuantFormat kFormat>
+__device__ GroupScale quantise_lane(const float (&v)[kSituQuantVec], unsigned lane,
+                                    std::uint32_t (&codes)[kSituQuantVec / 4]) {
+  float amax = 0.0F;
+#pragma unroll
+  for (int i = 0; i < kSituQuantVec; ++i) amax = max_or_nan(amax, fabsf(v[i]));
+  amax = largest_of_group(amax, lane, max_or_nan);
+  if (isnan(amax)) {  // in all lanes of the group: NaN is left out of the scale
+    amax = largest_of_group(largest_magnitude(v), lane, fmaxf);
+    const GroupScale scale = group_scale<kFormat>(amax);
+#pragma unroll
+    for (int i = 0; i < kSituQuantVec / 4; ++i)
+      codes[i] = quantise_quad<kFormat>(v[4 * i], v[4 * i + 1], v[4 * i + 2], v[4 * i + 3],
+                                        scale.multiplier);
+    return scale;
+  }
+  const GroupScale scale = group_scale<kFormat>(amax);
+  const float m = scale.multiplier;
+#pragma unroll
+  for (int i = 0; i < kSituQuantVec / 4; ++i)
+    codes[i] = e4m3_quad(v[4 * i] * m, v[4 * i + 1] * m, v[4 * i + 2] * m, v[4 * i + 3] * m);
+  return scale;
+}
+
+/// 16 outputs of a lane from its two runs of gates and of ups.
+template <bool kBounded, QuantFormat kFormat>
+__device__ GroupScale quantise_situ(const SituQuantParams& p, const bf16* gates_at, unsigned lane,
+                                    std::uint32_t (&codes)[kSituQuantVec / 4]) {
+  const uint4 gates[2] = {*reinterpret_cast<const uint4*>(gates_at),
+                          *reinterpret_cast<const uint4*>(gates_at + p.run_offset)};
+  const uint4 ups[2] = {*reinterpret_cast<const uint4*>(gates_at + p.up_offset),
+                        *reinterpret_cast<const uint4*>(gates_at + p.run_offset + p.up_offset)};
+  const std::uint32_t g[8] = {gates[0].x, gates[0].y, gates[0].z, gates[0].w,
+                              gates[1].x, gates[1].y, gates[1].z, gates[1].w};
+  const std::uint32_t u[8] = {ups[0].x, ups[0].y, ups[0].z, ups[0].w,
+                              ups[1].x, ups[1].y, ups[1].z, ups[1].w};
+  float v[kSituQuantVec];
+  if constexpr (kBounded) {
+    situ_bounded(g, u, p.caps, v);
+  } else {
+#pragma unroll
+    for (int i = 0; i < 8; ++i) {
+      v[2 * i] = situ<false, true>(low_half(g[i]), low_half(u[i]), p.caps);
+      v[2 * i + 1] = situ<false, true>(high_half(g[i]), high_half(u[i]), p.caps);
+    }
   }
   if (p.round_to_bf16) {
 #pragma unroll
-    for (int i = 0; i < 4; ++i) {
+    for (int i = 0; i < 8; ++i) {
       const std::uint32_t pair = pack_bf16(v[2 * i], v[2 * i + 1]);
       v[2 * i] = low_half(pair);
       v[2 * i + 1] = high_half(pair);
     }
   }
-  // The other half of the warp may have left the loop already.
-  const unsigned half = 0xFFFFU << (lane & 16U);
-  float amax = largest_magnitude(v);
-#pragma unroll
-  for (int distance = 1; distance < 16; distance *= 2)
-    amax = fmaxf(amax, __shfl_xor_sync(half, amax, distance));
-  const GroupScale scale = group_scale<kFormat>(amax);
-  const uint2 codes = {quantise_quad<kFormat>(v[0], v[1], v[2], v[3], scale.multiplier),
-                       quantise_quad<kFormat>(v[4], v[5], v[6], v[7], scale.multiplier)};
-  __stcs(reinterpret_cast<uint2*>(codes_at), codes);
-  if (lane % 16 == 0) store_scale(scales, 0, group, scale);
+  return quantise_lane<kFormat>(v, lane, codes);
 }
 
 template <bool kBounded, QuantFormat kFormat>
-__global__ __launch_bounds__(kSituQuantMaxThreads) void situ_mul_quant_live_rows_kernel(
+__global__
+__launch_bounds__(kSituQuantThreads, kSituQuantCtasPerSm) void situ_mul_quant_live_rows_kernel(
     const __grid_constant__ SituQuantParams p) {
   extern __shared__ std::int32_t first_row[];
   pdl_launch_dependents();
   const int thread = static_cast<int>(threadIdx.x);
-  const int own_row = p.rows_at_once > 1 ? thread / p.row_vectors : 0;
-  const int own_vector = thread - own_row * p.row_vectors;
-  const int vector_step = p.rows_at_once > 1 ? p.row_vectors : static_cast<int>(blockDim.x);
+  const bool one_row = p.rows_at_once == 1;
+  const int own_row = one_row ? 0 : thread / p.row_vectors;
+  const int own_vector = one_row ? static_cast<int>(blockIdx.y * blockDim.x) + thread
+                                 : thread - own_row * p.row_vectors;
+  const int vector_step = one_row ? static_cast<int>(blockDim.x * gridDim.y) : p.row_vectors;
+  const bool masked = p.masked_m != nullptr;
 
   pdl_wait();
-  int live = p.Tp;
-  if (p.masked_m != nullptr) {
-    count_live_rows(p, first_row);
-    live = first_row[p.E];
+  int begin = static_cast<int>(blockIdx.x) * p.rows_at_once;
+  int end = min(begin + p.rows_at_once, p.Tp);
+  if (masked) {  // shares of the live rows, which differ by at most one row
+    const auto live = static_cast<unsigned>(count_live_rows(p, first_row));
+    const unsigned share = live / gridDim.x;
+    const unsigned longer = live - share * gridDim.x;
+    begin = static_cast<int>(blockIdx.x * share + min(blockIdx.x, longer));
+    end = begin + static_cast<int>(share) + (blockIdx.x < longer ? 1 : 0);
   }
-  const auto share_begin = [&](unsigned cta) {
-    return static_cast<int>(static_cast<std::int64_t>(live) * cta / gridDim.x);
-  };
-  const int end = share_begin(blockIdx.x + 1);
-  int row = share_begin(blockIdx.x) + own_row;
-  if (own_row >= p.rows_at_once || row >= end) return;  // whole halves of warps
-  int expert = p.masked_m != nullptr ? expert_of(first_row, p.E, row) : 0;
+  int row = begin + own_row;
+  if (own_row >= p.rows_at_once || row >= end) return;  // whole groups of lanes
+  int expert = masked ? expert_of(first_row, p.E, row) : 0;
   for (; row < end; row += p.rows_at_once) {
     auto t = static_cast<std::uint32_t>(row);
-    if (p.masked_m != nullptr) {
+    if (masked) {
       while (row >= first_row[expert + 1]) ++expert;
       t -= static_cast<std::uint32_t>(first_row[expert]);
     }
@@ -167,13 +225,19 @@ __global__ __launch_bounds__(kSituQuantMaxThreads) void situ_mul_quant_live_rows
       return std::uint64_t{e} * expert_stride + std::uint64_t{t} * row_stride;
     };
     const bf16* const input = p.input + offset(p.input_expert, p.input_row);
-    std::uint8_t* const codes = p.output_q + offset(p.q_expert, p.q_row);
+    std::uint8_t* const output_q = p.output_q + offset(p.q_expert, p.q_row);
     ScaleRows scales = p.scales;
     scales.data = static_cast<float*>(scales.data) + offset(p.scale_expert, p.scale_row);
-    for (int vector = own_vector; vector < p.row_vectors; vector += vector_step)
-      quantise_eight<kBounded, kFormat>(p, input + std::int64_t{vector} * p.gate_step,
-                                        codes + std::int64_t{vector} * kSituQuantVec, scales,
-                                        static_cast<unsigned>(vector) / 16U, thread % 32U);
+    for (int vector = own_vector; vector < p.row_vectors; vector += vector_step) {
+      const auto lane_in_row = static_cast<std::uint32_t>(vector);
+      std::uint32_t codes[kSituQuantVec / 4];
+      const GroupScale scale = quantise_situ<kBounded, kFormat>(
+          p, input + std::uint64_t{lane_in_row} * p.lane_step, threadIdx.x % 32, codes);
+      __stcs(reinterpret_cast<uint4*>(output_q + std::uint64_t{lane_in_row} * kSituQuantVec),
+             uint4{codes[0], codes[1], codes[2], codes[3]});
+      if (lane_in_row % kSituQuantLanes == 0)
+        store_scale(scales, 0, lane_in_row / kSituQuantLanes, scale);
+    }
   }
 }
 

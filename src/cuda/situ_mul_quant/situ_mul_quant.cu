@@ -15,8 +15,6 @@ namespace {
 
 constexpr std::int64_t kMaxStride = (std::int64_t{1} << 31) - 1;
 constexpr std::int64_t kMaxRows = std::int64_t{1} << 30;
-constexpr int kThreads = 384;  ///< wanted: a row of 3072
-constexpr std::int64_t kCtasPerSm = 16;
 
 LaunchConfig config_of(const Target& target) {
   LaunchConfig config;
@@ -38,22 +36,46 @@ SituQuantParams params_of(const SituMulQuantProblem& problem) {
   p.q_row = static_cast<std::uint32_t>(problem.q_row_stride);
   p.scale_expert = static_cast<std::uint32_t>(problem.scale_expert_stride);
   p.scale_row = static_cast<std::uint32_t>(problem.scales.row_stride);
-  p.up_offset = problem.swizzle ? kSituQuantVec : static_cast<std::uint32_t>(problem.N);
-  p.gate_step = problem.swizzle ? 2 * kSituQuantVec : kSituQuantVec;
+  p.up_offset = problem.swizzle ? 8 : static_cast<std::uint32_t>(problem.N);
+  p.run_offset = problem.swizzle ? 16 : 8;
+  p.lane_step = problem.swizzle ? 2 * kSituQuantVec : kSituQuantVec;
   p.E = static_cast<int>(problem.E);
   p.Tp = static_cast<int>(problem.Tp);
   p.row_vectors = static_cast<int>(problem.N / kSituQuantVec);
-  p.rows_at_once = std::max(kThreads / p.row_vectors, 1);
+  p.rows_at_once = std::max(kSituQuantThreads / p.row_vectors, 1);
   p.round_to_bf16 = problem.round_to_bf16;
   p.caps = situ_caps(problem.beta, problem.linear_beta);
   return p;
 }
 
+int round_up(int n, int unit) { return (n + unit - 1) / unit * unit; }
+
 /// Whole warps, for the rows that stand side by side or for an even cut of a long one.
 int threads_of(const SituQuantParams& p) {
-  const int passes = (p.row_vectors + kThreads - 1) / kThreads;
-  const int vectors = p.rows_at_once * ((p.row_vectors + passes - 1) / passes);
-  return (vectors + 31) / 32 * 32;
+  const int passes = (p.row_vectors + kSituQuantThreads - 1) / kSituQuantThreads;
+  return round_up(p.rows_at_once * ((p.row_vectors + passes - 1) / passes), 32);
+}
+
+/// One wave of CTAs for live rows whose number is known on the device alone.
+void set_masked_grid(const SituQuantParams& p, int num_sms, LaunchConfig& config) {
+  const int rows = (p.E * p.Tp - 1) / p.rows_at_once + 1;
+  config.grid = dim3(static_cast<unsigned>(std::min(rows, kSituQuantCtasPerSm * num_sms)));
+  config.block = dim3(static_cast<unsigned>(threads_of(p)));
+  config.dynamic_smem_bytes = sizeof(std::int32_t) * (static_cast<std::size_t>(p.E) + 1);
+}
+
+/// The rows of all CTAs, or a warp or more of a row where they are fewer than the SMs.
+void set_dense_grid(int num_sms, SituQuantParams& p, LaunchConfig& config) {
+  const int parts = std::min(num_sms / p.Tp, (p.row_vectors + 31) / 32);
+  if (parts > 1) {
+    p.rows_at_once = 1;
+    config.grid = dim3(static_cast<unsigned>(p.Tp), static_cast<unsigned>(parts));
+    const int threads = round_up((p.row_vectors + parts - 1) / parts, 32);
+    config.block = dim3(static_cast<unsigned>(std::min(threads, kSituQuantThreads)));
+    return;
+  }
+  config.grid = dim3(static_cast<unsigned>((p.Tp - 1) / p.rows_at_once + 1));
+  config.block = dim3(static_cast<unsigned>(threads_of(p)));
 }
 
 template <bool kBounded>
@@ -76,9 +98,9 @@ const char* situ_mul_quant_live_rows_refusal(const SituMulQuantProblem& problem,
   if (!rows_aligned(problem.input, DType::kBF16, 16, problem.input_expert_stride,
                     problem.input_row_stride))
     return "rows of input are not aligned to 16 bytes";
-  if (!rows_aligned(problem.output_q, DType::kF8E4M3, 8, problem.q_expert_stride,
+  if (!rows_aligned(problem.output_q, DType::kF8E4M3, 16, problem.q_expert_stride,
                     problem.q_row_stride))
-    return "rows of output_q are not aligned to 8 bytes";
+    return "rows of output_q are not aligned to 16 bytes";
   return nullptr;
 }
 
@@ -87,17 +109,13 @@ void situ_mul_quant_live_rows(const SituMulQuantProblem& problem, const Target& 
   if (num_rows == 0 || problem.N == 0) return;
   const DeviceGuard guard(target.device.index);
   K3_CUDA_CHECK(guard.error());
-  const SituQuantParams p = params_of(problem);
-  // How many rows are live is known on the device alone: a grid of the chip's size walks them.
-  const std::int64_t ctas = (num_rows - 1) / p.rows_at_once + 1;
-  const std::int64_t limit = problem.masked_m.defined()
-                                 ? kCtasPerSm * properties(target.device.index).num_sms
-                                 : kMaxStride;
+  SituQuantParams p = params_of(problem);
   LaunchConfig config = config_of(target);
-  config.grid = dim3(static_cast<unsigned>(std::min(ctas, limit)));
-  config.block = dim3(static_cast<unsigned>(threads_of(p)));
+  const int num_sms = properties(target.device.index).num_sms;
   if (problem.masked_m.defined())
-    config.dynamic_smem_bytes = sizeof(std::int32_t) * (static_cast<std::size_t>(p.E) + 1);
+    set_masked_grid(p, num_sms, config);
+  else
+    set_dense_grid(num_sms, p, config);
   K3_CUDA_CHECK(has_bounded_situ(p.caps) ? launch_live_rows<true>(problem, p, config)
                                          : launch_live_rows<false>(problem, p, config));
 }

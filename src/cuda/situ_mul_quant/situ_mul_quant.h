@@ -8,7 +8,7 @@
 /// after the launch. @throws CudaError
 namespace k3::cuda {
 
-/// CTAs share out the live rows; eight outputs a lane, 16 lanes a group.
+/// CTAs share out the live rows; 16 outputs a lane, 8 lanes a group.
 void situ_mul_quant_live_rows(const SituMulQuantProblem& problem, const Target& target);
 const char* situ_mul_quant_live_rows_refusal(const SituMulQuantProblem& problem,
                                              const Target& target);

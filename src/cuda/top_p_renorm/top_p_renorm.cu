@@ -11,7 +11,7 @@
 namespace k3::cuda {
 namespace {
 
-template <int kVec, int kThreads, int kRanks>
+template <int kVec, int kThreads, int kRanks, int kHeld>
 cudaError_t launch_rows(const TopPRenormProblem& problem, const Target& target) {
   constexpr std::int64_t kMaxRows = std::int64_t{1} << 27;
   for (std::int64_t row = 0; row < problem.B; row += kMaxRows) {
@@ -31,27 +31,28 @@ cudaError_t launch_rows(const TopPRenormProblem& problem, const Target& target) 
     config.cluster_size = kRanks;
     config.pdl = target.pdl;
     config.stream = static_cast<cudaStream_t>(target.stream);
-    const cudaError_t error = launch(top_p_renorm_kernel<kVec, kThreads, kRanks>, config, p);
+    const cudaError_t error = launch(top_p_renorm_kernel<kVec, kThreads, kRanks, kHeld>, config, p);
     if (error != cudaSuccess) return error;
   }
   return cudaSuccess;
 }
 
-/// As many threads a row as it has work for: a CTA's 1024 take 4 vectors each, then come more CTAs.
+/// As many threads a row as it has work for: 16 values each, then come more CTAs. A thread can hold
+/// 32.
 template <int kVec>
 void run(const TopPRenormProblem& problem, const Target& target) {
   if (problem.V == 0) return;
   const DeviceGuard guard(target.device.index);
   K3_CUDA_CHECK(guard.error());
-  const int vectors = problem.V / kVec;
-  if (vectors <= 1024)
-    K3_CUDA_CHECK((launch_rows<kVec, 256, 1>(problem, target)));
-  else if (vectors <= 4096)
-    K3_CUDA_CHECK((launch_rows<kVec, 1024, 1>(problem, target)));
-  else if (vectors <= 16384)
-    K3_CUDA_CHECK((launch_rows<kVec, 1024, 4>(problem, target)));
-  else
-    K3_CUDA_CHECK((launch_rows<kVec, 1024, 8>(problem, target)));
+  constexpr int kHeld = 32 / kVec;
+  const auto launch_for = [&](int V) {
+    if (V <= 4096) return launch_rows<kVec, 256, 1, kHeld / 2>(problem, target);
+    if (V <= 16384) return launch_rows<kVec, 1024, 1, kHeld / 2>(problem, target);
+    if (V <= 65536) return launch_rows<kVec, 1024, 4, kHeld / 2>(problem, target);
+    if (V <= 8 * 1024 * 32) return launch_rows<kVec, 1024, 8, kHeld>(problem, target);
+    return launch_rows<kVec, 1024, 8, 0>(problem, target);
+  };
+  K3_CUDA_CHECK(launch_for(problem.V));
 }
 
 }  // namespace

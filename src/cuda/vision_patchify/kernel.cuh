@@ -29,28 +29,20 @@ struct PatchifyParams {
   std::int64_t out_stride_b;
   std::int64_t out_stride_row;  ///< between rows of the grid
   std::int64_t out_stride_patch;
-  std::int64_t rows;            ///< of pixels that exist, from the first patch on
-  std::int64_t columns;         ///< the same
+  std::uint32_t rows;           ///< of pixels that exist, from the first patch on
+  std::uint32_t columns;        ///< the same
   std::uint32_t strip_vectors;  ///< below 2^31
   std::uint32_t patch_vectors;  ///< C * P * P / kVec
   std::uint32_t P;
   Divider by_patch_vectors;
   Divider by_P;
-  bool affine_is_bf16;
 };
 
-struct Affine {
-  float scale;
-  float bias;
-};
-
-__device__ inline Affine load_affine(const PatchifyParams& p, std::uint32_t c) {
-  if (p.affine_is_bf16) {
-    const auto* const scale = static_cast<const std::uint16_t*>(p.scale);
-    const auto* const bias = static_cast<const std::uint16_t*>(p.bias);
-    return {low_half(scale[c]), low_half(bias[c])};
-  }
-  return {static_cast<const float*>(p.scale)[c], static_cast<const float*>(p.bias)[c]};
+__device__ inline float load_factor(const void* factors, std::uint32_t c, float) {
+  return static_cast<const float*>(factors)[c];
+}
+__device__ inline float load_factor(const void* factors, std::uint32_t c, bf16) {
+  return low_half(static_cast<const std::uint16_t*>(factors)[c]);
 }
 
 /// kUnit neighbours of a row; aligned to the unit.
@@ -73,20 +65,21 @@ __device__ inline void load_unit(const std::uint8_t* at, Pixels<1>& to) {
   to = {{static_cast<float>(*at)}};
 }
 
-// The output leaves the L2 first: the image's sectors are still wanted.
 __device__ inline void store_vector(float* to, const float (&v)[4]) {
-  __stcs(reinterpret_cast<float4*>(to), make_float4(v[0], v[1], v[2], v[3]));
+  *reinterpret_cast<float4*>(to) = make_float4(v[0], v[1], v[2], v[3]);
 }
 __device__ inline void store_vector(bf16* to, const float (&v)[4]) {
-  __stcs(reinterpret_cast<uint2*>(to), make_uint2(pack_bf16(v[0], v[1]), pack_bf16(v[2], v[3])));
+  *reinterpret_cast<uint2*>(to) = make_uint2(pack_bf16(v[0], v[1]), pack_bf16(v[2], v[3]));
 }
 __device__ inline void store_vector(float* to, const float (&v)[1]) { *to = v[0]; }
 __device__ inline void store_vector(bf16* to, const float (&v)[1]) {
   to->bits = static_cast<std::uint16_t>(pack_bf16(v[0], 0.0F));
 }
 
-template <class In, class Out, int kVec, int kUnit>
-__global__ __launch_bounds__(kPatchifyThreads) void vision_patchify_kernel(
+/// @tparam Factor  of scale and bias
+/// @tparam Stride  of the image, unsigned: 32 bits where they fit, which saves half of the products
+template <class In, class Factor, class Out, class Stride, int kVec, int kUnit>
+__global__ __launch_bounds__(kPatchifyThreads, 8) void vision_patchify_kernel(
     const __grid_constant__ PatchifyParams p) {
   constexpr int kUnits = kVec / kUnit;
   pdl_launch_dependents();
@@ -99,23 +92,29 @@ __global__ __launch_bounds__(kPatchifyThreads) void vision_patchify_kernel(
   std::uint32_t c = p.by_P.quotient(line);
   std::uint32_t py = line - c * p.P;
 
-  const std::int64_t x0 = static_cast<std::int64_t>(gx) * p.P;
-  const std::int64_t y0 = static_cast<std::int64_t>(blockIdx.y) * p.P;
-  const auto* const image = static_cast<const In*>(p.image) + blockIdx.z * p.image_stride_b +
-                            y0 * p.image_stride_y + x0 * p.image_stride_x;
+  const auto stride_c = static_cast<Stride>(p.image_stride_c);
+  const auto stride_y = static_cast<Stride>(p.image_stride_y);
+  const auto stride_x = static_cast<Stride>(p.image_stride_x);
+  const std::uint32_t x0 = gx * p.P;
+  const std::uint32_t y0 = blockIdx.y * p.P;
+  const auto* const image = static_cast<const In*>(p.image) + blockIdx.z * p.image_stride_b;
   auto* const out = static_cast<Out*>(p.out) + blockIdx.z * p.out_stride_b +
                     blockIdx.y * p.out_stride_row + gx * p.out_stride_patch + element;
 
   pdl_wait();
   Pixels<kUnit> pixels[kUnits];
-  Affine affine[kUnits];
+  float scale[kUnits];
+  float bias[kUnits];
 #pragma unroll
   for (int i = 0; i < kUnits; ++i) {
     pixels[i] = {};
     if (y0 + py < p.rows && x0 + px < p.columns)
-      load_unit(image + c * p.image_stride_c + py * p.image_stride_y + px * p.image_stride_x,
+      load_unit(image + static_cast<std::uint64_t>(c) * stride_c +
+                    static_cast<std::uint64_t>(y0 + py) * stride_y +
+                    static_cast<std::uint64_t>(x0 + px) * stride_x,
                 pixels[i]);
-    affine[i] = load_affine(p, c);
+    scale[i] = load_factor(p.scale, c, Factor());
+    bias[i] = load_factor(p.bias, c, Factor());
     // A unit lies within one row of a patch.
     px += kUnit;
     if (px == p.P) {
@@ -130,8 +129,7 @@ __global__ __launch_bounds__(kPatchifyThreads) void vision_patchify_kernel(
 #pragma unroll
   for (int i = 0; i < kUnits; ++i)
 #pragma unroll
-    for (int j = 0; j < kUnit; ++j)
-      y[i * kUnit + j] = fmaf(pixels[i].value[j], affine[i].scale, affine[i].bias);
+    for (int j = 0; j < kUnit; ++j) y[i * kUnit + j] = fmaf(pixels[i].value[j], scale[i], bias[i]);
   store_vector(out, y);
 }
 

@@ -17,7 +17,7 @@ constexpr std::int64_t kMaxVectors = (std::int64_t{1} << 31) - 1;  ///< of a str
 constexpr std::int64_t kMaxGridYZ = 65535;
 
 /// Strips, images and patches past what a grid takes go into further launches.
-template <class In, class Out, int kVec, int kUnit>
+template <class In, class Factor, class Out, class Stride, int kVec, int kUnit>
 cudaError_t launch_all(const VisionPatchifyProblem& problem, const Target& target) {
   const std::int64_t P = problem.P;
   PatchifyParams p;
@@ -34,7 +34,6 @@ cudaError_t launch_all(const VisionPatchifyProblem& problem, const Target& targe
   p.P = static_cast<std::uint32_t>(P);
   p.by_patch_vectors = Divider(p.patch_vectors);
   p.by_P = Divider(p.P);
-  p.affine_is_bf16 = problem.affine_dtype == DType::kBF16;
 
   const std::int64_t max_patches = kMaxVectors / p.patch_vectors;
   for (std::int64_t b = 0; b < problem.B; b += kMaxGridYZ)
@@ -45,8 +44,8 @@ cudaError_t launch_all(const VisionPatchifyProblem& problem, const Target& targe
                   gy * P * problem.image_stride_y + gx * P * problem.image_stride_x;
         p.out = static_cast<Out*>(problem.out) + b * p.out_stride_b + gy * p.out_stride_row +
                 gx * p.out_stride_patch;
-        p.rows = problem.H - gy * P;
-        p.columns = problem.W - gx * P;
+        p.rows = static_cast<std::uint32_t>(std::max<std::int64_t>(problem.H - gy * P, 0));
+        p.columns = static_cast<std::uint32_t>(std::max<std::int64_t>(problem.W - gx * P, 0));
         p.strip_vectors = static_cast<std::uint32_t>(patches * p.patch_vectors);
         LaunchConfig config;
         config.grid = dim3((p.strip_vectors - 1) / kPatchifyThreads + 1,
@@ -55,22 +54,28 @@ cudaError_t launch_all(const VisionPatchifyProblem& problem, const Target& targe
         config.block = dim3(kPatchifyThreads);
         config.pdl = target.pdl;
         config.stream = static_cast<cudaStream_t>(target.stream);
-        const cudaError_t error = launch(vision_patchify_kernel<In, Out, kVec, kUnit>, config, p);
+        const cudaError_t error =
+            launch(vision_patchify_kernel<In, Factor, Out, Stride, kVec, kUnit>, config, p);
         if (error != cudaSuccess) return error;
       }
   return cudaSuccess;
 }
 
+/// Pairs have strides of 32 bits.
 template <int kVec, int kUnit>
 cudaError_t launch_for_dtypes(const VisionPatchifyProblem& p, const Target& target) {
+  using Stride = std::conditional_t<kUnit == 2, std::uint32_t, std::uint64_t>;
   const bool to_f32 = p.out_dtype == DType::kF32;
-  if (p.image_dtype == DType::kBF16) return launch_all<bf16, bf16, kVec, kUnit>(p, target);
+  if (p.image_dtype == DType::kBF16)
+    return p.affine_dtype == DType::kF32
+               ? launch_all<bf16, float, bf16, Stride, kVec, kUnit>(p, target)
+               : launch_all<bf16, bf16, bf16, Stride, kVec, kUnit>(p, target);
   if (p.image_dtype == DType::kF32)
-    return to_f32 ? launch_all<float, float, kVec, kUnit>(p, target)
-                  : launch_all<float, bf16, kVec, kUnit>(p, target);
+    return to_f32 ? launch_all<float, float, float, Stride, kVec, kUnit>(p, target)
+                  : launch_all<float, float, bf16, Stride, kVec, kUnit>(p, target);
   if constexpr (kUnit == 1)
-    return to_f32 ? launch_all<std::uint8_t, float, kVec, kUnit>(p, target)
-                  : launch_all<std::uint8_t, bf16, kVec, kUnit>(p, target);
+    return to_f32 ? launch_all<std::uint8_t, float, float, Stride, kVec, kUnit>(p, target)
+                  : launch_all<std::uint8_t, float, bf16, Stride, kVec, kUnit>(p, target);
   else
     return cudaErrorInvalidValue;  // refused: no pairs of bytes
 }
@@ -106,6 +111,9 @@ const char* vision_patchify_pairs_refusal(const VisionPatchifyProblem& p, const 
                     stride_of(p.B, p.image_stride_b), stride_of(p.C, p.image_stride_c),
                     stride_of(p.H, p.image_stride_y)))
     return "image or its strides are not aligned to 2 pixels";
+  constexpr std::int64_t kMaxStride = (std::int64_t{1} << 32) - 1;
+  if (p.image_stride_c > kMaxStride || p.image_stride_y > kMaxStride)
+    return "a stride of image within a batch is past 2^32 elements";
   return vision_patchify_quads_refusal(p, target);
 }
 
