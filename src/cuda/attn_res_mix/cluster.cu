@@ -31,8 +31,11 @@
 namespace k3::cuda {
 namespace {
 
+constexpr int kThreads = 128;
+constexpr int kWarps = kThreads / 32;
+constexpr int kColumns = 8 * kThreads;  ///< of a CTA
 constexpr int kMaxCluster = 8;
-constexpr int kMaxColumns = 8192;
+constexpr int kCtas = 6;  ///< an SM holds at least: 80 registers a thread
 
 template <int kRows>
 struct ClusterSums {
@@ -41,9 +44,8 @@ struct ClusterSums {
   float4 values[kMessages];
 };
 
-template <int kRows, int kThreads>
+template <int kRows>
 struct ClusterShared {
-  static constexpr int kWarps = kThreads / 32;
   ClusterSums<kRows> sums[kMaxCluster];
   ClusterSums<kRows> own_sums[kWarps];
   float squares[kMaxCluster];
@@ -66,13 +68,11 @@ __device__ void load_rows(const AttnResMixProblem& p, std::int64_t t, int column
 }
 
 /// grid (cluster size, tokens at once), clusters along x.
-template <int kRows, int kThreads, int kMin>
-__global__ __launch_bounds__(kThreads, kMin) void attn_res_mix_cluster_kernel(
+template <int kRows>
+__global__ __launch_bounds__(kThreads, kCtas) void attn_res_mix_cluster_kernel(
     const __grid_constant__ AttnResMixProblem p) {
   using Sums = ClusterSums<kRows>;
-  constexpr int kWarps = kThreads / 32;
-  constexpr int kColumns = 8 * kThreads;
-  __shared__ ClusterShared<kRows, kThreads> shared;
+  __shared__ ClusterShared<kRows> shared;
   const int rank = static_cast<int>(blockIdx.x);
   const int cluster_size = static_cast<int>(gridDim.x);
   const int thread = static_cast<int>(threadIdx.x);
@@ -167,49 +167,34 @@ __global__ __launch_bounds__(kThreads, kMin) void attn_res_mix_cluster_kernel(
   }
 }
 
-template <int kRows, int kThreads, int kMin>
+template <int kRows>
 cudaError_t launch_for(const AttnResMixProblem& p, const Target& target) {
   constexpr std::int64_t kMaxTokensAtOnce = 65535;
   LaunchConfig config;
   // Two CTAs at least: one alone makes no cluster, and cannot send to itself.
-  config.cluster_size = std::max(2U, static_cast<unsigned>((p.H - 1) / (8 * kThreads) + 1));
+  config.cluster_size = std::max(2U, static_cast<unsigned>((p.H - 1) / kColumns + 1));
   config.grid = dim3(config.cluster_size, static_cast<unsigned>(std::min(p.T, kMaxTokensAtOnce)));
   config.block = dim3(kThreads);
   config.pdl = target.pdl;
   config.stream = static_cast<cudaStream_t>(target.stream);
-  return launch(attn_res_mix_cluster_kernel<kRows, kThreads, kMin>, config, p);
+  return launch(attn_res_mix_cluster_kernel<kRows>, config, p);
 }
 
 }  // namespace
 
-const char* attn_res_mix_cluster_refusal(const AttnResMixProblem& p, const Target&) {
+const char* attn_res_mix_vec8_refusal(const AttnResMixProblem& p, const Target&) {
   if (p.num_bank_rows > 8) return "more than 8 bank rows";
-  if (p.H > kMaxColumns) return "more than 8192 columns";
+  if (p.H > kMaxCluster * kColumns) return "more than 8192 columns";
   return unaligned_row(p);
 }
-namespace {
-template <int kThreads, int kMin>
-void run(const AttnResMixProblem& p, const Target& target) {
-  if (p.T == 0) return;
-  static constexpr std::array kLaunches = {
-      launch_for<1, kThreads, kMin>, launch_for<2, kThreads, kMin>, launch_for<3, kThreads, kMin>,
-      launch_for<4, kThreads, kMin>, launch_for<5, kThreads, kMin>, launch_for<6, kThreads, kMin>,
-      launch_for<7, kThreads, kMin>, launch_for<8, kThreads, kMin>, launch_for<9, kThreads, kMin>};
+
+void attn_res_mix_cluster(const AttnResMixProblem& p, const Target& target) {
+  static constexpr std::array kLaunches = {launch_for<1>, launch_for<2>, launch_for<3>,
+                                           launch_for<4>, launch_for<5>, launch_for<6>,
+                                           launch_for<7>, launch_for<8>, launch_for<9>};
   const DeviceGuard guard(target.device.index);
   K3_CUDA_CHECK(guard.error());
   K3_CUDA_CHECK(kLaunches[p.num_bank_rows](p, target));
 }
-}  // namespace
-void attn_res_mix_cluster(const AttnResMixProblem& p, const Target& target) {
-  run<128, 1>(p, target);
-}
-void attn_res_mix_cluster_resident(const AttnResMixProblem& p, const Target& target) {
-  run<256, 2>(p, target);
-}
-void attn_res_mix_cluster_tight(const AttnResMixProblem& p, const Target& target) {
-  run<128, 6>(p, target);
-}
-void attn_res_mix_cluster_tight_resident(const AttnResMixProblem& p, const Target& target) {
-  run<224, 3>(p, target);
-}
+
 }  // namespace k3::cuda

@@ -10,10 +10,10 @@
 #include "cuda/common/launch.h"
 #include "cuda/common/mbarrier.cuh"
 #include "cuda/common/pdl.cuh"
-#include "cuda/common/prefetch.cuh"
 #include "cuda/device.h"
 
-/// attn_res_mix for many tokens, H = 7168. One CTA an SM takes token after token:
+/// attn_res_mix for many tokens, H = 7168. One CTA an SM takes token after token, or kBatch of them
+/// at once:
 ///
 ///   warps 0 .. 13  consumers: 448 threads with 16 columns each. A row goes from its slot to
 ///                  registers, which frees the slot; sums on the way. Then as in the formula.
@@ -28,6 +28,8 @@ namespace k3::cuda {
 namespace {
 
 constexpr int kHidden = 7168;
+/// Up to here the cluster is faster: the ring leaves SMs idle (docs/attn_res_mix.md).
+constexpr std::int64_t kMaxClusterTokens = 112;
 constexpr int kWarps = 14;  ///< of consumers
 constexpr int kThreads = 32 * kWarps;
 constexpr int kVectors = kHidden / 8;
@@ -36,10 +38,9 @@ constexpr int kSlots = 15;
 constexpr std::uint32_t kRowBytes = kHidden * 2;
 constexpr int kConsumerBarrier = 1;
 
-/// Tokens that a CTA takes at once: as many as registers hold rows of, so that few rows a token do
-/// not leave it waiting at barriers.
+/// Tokens that a CTA takes at once: with few rows a token it would only wait at barriers.
 template <int kRows>
-inline constexpr int kBatch = kRows >= 6 ? 1 : kRows >= 3 ? 2 : 3;
+inline constexpr int kBatch = kRows <= 2 ? 3 : 1;
 
 template <int kRows>
 struct RingShared {
@@ -65,15 +66,10 @@ struct RingPlace {
   }
 };
 
-/// Before its predecessors are done the thread asks for the first rows as far as the L2.
 template <int kRows>
 __device__ void produce(const AttnResMixProblem& p, RingShared<kRows>& shared) {
-  std::int64_t t = blockIdx.x;
-  for (int i = 0; i < kSlots && t < p.T; i += kRows, t += gridDim.x)
-    for (int j = 0; j < kRows; ++j) prefetch_l2(row_of<kRows>(p, t, j), kRowBytes);
-  pdl_wait();
   RingPlace at;
-  for (t = blockIdx.x; t < p.T; t += gridDim.x)
+  for (std::int64_t t = blockIdx.x; t < p.T; t += gridDim.x)
     for (int j = 0; j < kRows; ++j, at.advance()) {
       mbarrier_wait(&shared.empty[at.slot], at.round ^ 1);
       mbarrier_expect(&shared.full[at.slot], kRowBytes);
@@ -191,6 +187,7 @@ __global__ __launch_bounds__(kThreads + 32, 1) void attn_res_mix_ring_kernel(
   if (threadIdx.x < kThreads) {
     consume<kRows>(p, shared);
   } else if (warp::elect()) {
+    pdl_wait();
     produce<kRows>(p, shared);
   }
 }
@@ -209,20 +206,21 @@ cudaError_t launch_for(const AttnResMixProblem& p, const Target& target) {
 
 }  // namespace
 
-const char* attn_res_mix_ring_refusal(const AttnResMixProblem& p, const Target&) {
-  if (p.num_bank_rows > 8) return "more than 8 bank rows";
-  if (p.H != kHidden) return "H is not 7168";
-  return unaligned_row(p);
-}
-
 void attn_res_mix_ring(const AttnResMixProblem& p, const Target& target) {
-  if (p.T == 0) return;
   static constexpr std::array kLaunches = {launch_for<1>, launch_for<2>, launch_for<3>,
                                            launch_for<4>, launch_for<5>, launch_for<6>,
                                            launch_for<7>, launch_for<8>, launch_for<9>};
   const DeviceGuard guard(target.device.index);
   K3_CUDA_CHECK(guard.error());
   K3_CUDA_CHECK(kLaunches[p.num_bank_rows](p, target));
+}
+
+void attn_res_mix_vec8(const AttnResMixProblem& p, const Target& target) {
+  if (p.T == 0) return;
+  if (p.H == kHidden && p.T > kMaxClusterTokens)
+    attn_res_mix_ring(p, target);
+  else
+    attn_res_mix_cluster(p, target);
 }
 
 }  // namespace k3::cuda
