@@ -8,6 +8,13 @@
 
 namespace k3::cuda {
 
+/// Threads that an SM of the chip being compiled for holds; what launch bounds may ask for.
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 1200
+inline constexpr int kThreadsOfSm = 1536;
+#else
+inline constexpr int kThreadsOfSm = 2048;
+#endif
+
 struct LaunchConfig {
   dim3 grid{1};
   dim3 block{1};

@@ -5,6 +5,7 @@
 
 #include "core/bf16.h"
 #include "cuda/common/divider.h"
+#include "cuda/common/launch.h"
 #include "cuda/common/packed_bf16.cuh"
 #include "cuda/common/pdl.cuh"
 
@@ -79,8 +80,10 @@ __device__ inline void store_vector(bf16* to, const float (&v)[1]) {
 /// @tparam Factor  of scale and bias
 /// @tparam Stride  of the image, unsigned: 32 bits where they fit, which saves half of the products
 template <class In, class Factor, class Out, class Stride, int kVec, int kUnit>
-__global__ __launch_bounds__(kPatchifyThreads, 8) void vision_patchify_kernel(
-    const __grid_constant__ PatchifyParams p) {
+__global__ __launch_bounds__(
+    kPatchifyThreads,
+    kThreadsOfSm /
+        kPatchifyThreads) void vision_patchify_kernel(const __grid_constant__ PatchifyParams p) {
   constexpr int kUnits = kVec / kUnit;
   pdl_launch_dependents();
   const std::uint32_t index = blockIdx.x * kPatchifyThreads + threadIdx.x;
