@@ -35,7 +35,7 @@ constexpr Kernel<AttnResMixProblem> kKernels[] = {
      .refusal = accepts_all<AttnResMixProblem>,
      .workspace_size = cpu::attn_res_mix_workspace_size,
      .run = cpu::attn_res_mix,
-     .verified_on = ""},
+     .verified_on = "ssse3 sse4 avx2 avx3"},
 };
 constexpr Op<AttnResMixProblem> kOp = {"attn_res_mix", kKernels};
 
