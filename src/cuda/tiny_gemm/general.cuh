@@ -30,7 +30,7 @@ __global__ __launch_bounds__(kGeneralThreads) void tiny_gemm_general_kernel(
 #pragma unroll
   for (int m = 0; m < kTinyGemmMaxRows; ++m) {
     const float sum = warp::sum(sums[m]);
-    if (lane == 0) store_output(p, m, static_cast<int>(n), sum);
+    if (lane == 0 && m < p.M) store_output(p, m * p.out_stride + n, sum);
   }
 }
 

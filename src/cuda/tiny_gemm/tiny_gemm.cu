@@ -30,6 +30,8 @@ TinyGemmParams params_of(const TinyGemmProblem& problem) {
   p.N = problem.N;
   p.K = problem.K;
   p.out_is_f32 = problem.out_dtype == DType::kF32;
+  p.pairs = rows_aligned(problem.out, problem.out_dtype, 2 * size_of(problem.out_dtype),
+                         problem.out_stride);
   return p;
 }
 
@@ -56,9 +58,8 @@ const char* tile_refusal(const TinyGemmProblem& p) {
 
 template <int kChunks>
 cudaError_t launch_columns(const TinyGemmParams& p, LaunchConfig config) {
-  constexpr int kWarps = 2;
-  config.grid = dim3(groups_of(p.N, 8 * kWarps));
-  config.block = dim3(32 * kWarps);
+  config.grid = dim3(groups_of(p.N, kTileRows * kColumnsWarps));
+  config.block = dim3(32 * kColumnsWarps);
   return p.M > 8 ? launch(tiny_gemm_columns_kernel<kChunks, true>, config, p)
                  : launch(tiny_gemm_columns_kernel<kChunks, false>, config, p);
 }
@@ -68,54 +69,55 @@ cudaError_t launch_columns(const TinyGemmParams& p, const LaunchConfig& config) 
   return p.K <= 128 ? launch_columns<4>(p, config) : launch_columns<8>(p, config);
 }
 
-template <int kTiles>
+/// What a CTA may take of an SM's shared memory so that one of the next launch fits beside it.
+constexpr int kHalfAnSm = 113 * 1024;
+
+/// `most_rows` a CTA, or as many as fit half an SM. The order of sums depends on K and the traits.
+template <class Traits>
+SplitKPlan plan_of(int K, int most_rows) {
+  SplitKPlan plan;
+  const int chunks = (K - 1) / kChunk + 1;
+  plan.chunks_per_cta = (chunks - 1) / Traits::kCluster + 1;
+  plan.chunks_per_warp = (plan.chunks_per_cta - 1) / kSplitKWarps + 1;
+  plan.pitch = (4 * plan.chunks_per_cta + 3) / 8 * 8 + 4;
+  plan.rows = most_rows;
+  while (plan.rows > 2 && Traits::smem_bytes(plan) > kHalfAnSm) plan.rows -= 2;
+  return plan;
+}
+
+template <class Traits>
 cudaError_t launch_split_k(const TinyGemmParams& p, const SplitKPlan& plan, LaunchConfig config) {
-  config.grid = dim3(groups_of(p.N, 8 * kTiles) * static_cast<unsigned>(plan.cluster_size));
-  config.block = dim3(static_cast<unsigned>(32 * plan.num_warps));
-  config.cluster_size = static_cast<unsigned>(plan.cluster_size);
-  config.dynamic_smem_bytes = split_k_smem_bytes(plan, kTiles);
+  config.grid = dim3(groups_of(p.N, plan.rows) * static_cast<unsigned>(Traits::kCluster));
+  config.block = dim3(Traits::kThreads);
+  config.cluster_size = Traits::kCluster;
+  config.dynamic_smem_bytes = static_cast<std::size_t>(Traits::smem_bytes(plan));
   auto* const kernel =
-      p.M > 8 ? tiny_gemm_split_k_kernel<kTiles, true> : tiny_gemm_split_k_kernel<kTiles, false>;
-  // Room for the next launch beside this one.
+      p.M > 8 ? tiny_gemm_split_k_kernel<Traits, true> : tiny_gemm_split_k_kernel<Traits, false>;
   const cudaError_t error = cudaFuncSetAttribute(
       kernel, cudaFuncAttributePreferredSharedMemoryCarveout, cudaSharedmemCarveoutMaxShared);
   return error != cudaSuccess ? error : launch(kernel, config, p, plan);
 }
 
-SplitKPlan plan_of(int K) {
-  constexpr int kMaxWarps = 8;
-  SplitKPlan plan;
-  const int chunks = (K - 1) / kChunk + 1;
-  plan.cluster_size = 8;
-  plan.chunks_per_cta = (chunks - 1) / plan.cluster_size + 1;
-  plan.chunks_per_warp = (plan.chunks_per_cta - 1) / kMaxWarps + 1;
-  plan.num_warps = (plan.chunks_per_cta - 1) / plan.chunks_per_warp + 1;
-  return plan;
+/// Whether these traits are for the problem: enough columns for the grid to keep the memory busy,
+/// and rows short enough for a CTA to hold some of its last tile.
+template <class Traits>
+bool launches_split_k(const TinyGemmParams& p, int least_columns, int most_rows,
+                      const LaunchConfig& config, cudaError_t* error) {
+  const SplitKPlan plan = plan_of<Traits>(p.K, most_rows);
+  if (p.N < least_columns || plan.rows <= kTileRows * (Traits::kTiles - 1)) return false;
+  *error = launch_split_k<Traits>(p, plan, config);
+  return true;
 }
 
-/// The most tiles a CTA with which the grid still fills the GPU and two CTAs fit an SM.
-int tiles_of(int N, const SplitKPlan& plan) {
-  constexpr std::size_t kHalfAnSm = 112 * 1024;
-  constexpr unsigned kEnoughCtas = 96;
-  for (const int tiles : {7, 4, 2}) {
-    const unsigned ctas = groups_of(N, 8 * tiles) * static_cast<unsigned>(plan.cluster_size);
-    if (ctas >= kEnoughCtas && split_k_smem_bytes(plan, tiles) <= kHalfAnSm) return tiles;
-  }
-  return 1;
-}
-
+/// With 30 rows a CTA, two launches of 896 columns are 60 clusters of 4: the SMs hold 62.
+/// Nothing here depends on M, so that a row's bits do not.
 cudaError_t launch_split_k(const TinyGemmParams& p, const LaunchConfig& config) {
-  const SplitKPlan plan = plan_of(p.K);
-  switch (tiles_of(p.N, plan)) {
-    case 7:
-      return launch_split_k<7>(p, plan, config);
-    case 4:
-      return launch_split_k<4>(p, plan, config);
-    case 2:
-      return launch_split_k<2>(p, plan, config);
-    default:
-      return launch_split_k<1>(p, plan, config);
-  }
+  cudaError_t error = cudaSuccess;
+  if (!launches_split_k<SplitKTraits<4, 7, 4, 2>>(p, 720, 30, config, &error) &&
+      !launches_split_k<SplitKTraits<4, 4, 8>>(p, 352, 32, config, &error) &&
+      !launches_split_k<SplitKTraits<2, 4, 8>>(p, 128, 16, config, &error))
+    launches_split_k<SplitKTraits<1, 4, 8>>(p, 0, 8, config, &error);
+  return error;
 }
 
 }  // namespace
