@@ -54,14 +54,15 @@ inline Tensor normal(Random& random, DType dtype, std::vector<std::int64_t> shap
   return filled(dtype, std::move(shape), [&] { return mean + deviation * random.normal(); });
 }
 
-/// As `normal`, but the same `period` values over and over: for pools whose values matter less than
-/// the time it takes to draw them. The period divides the number of elements.
+/// As `normal`, but the same `period` values over and over, the last time perhaps not all of them:
+/// for pools whose values matter less than the time it takes to draw them.
 inline Tensor repeated_normal(Random& random, DType dtype, std::vector<std::int64_t> shape,
                               std::int64_t period) {
   Tensor tensor = Tensor::dense(dtype, std::move(shape));
   const Tensor block = normal(random, dtype, {std::min(period, tensor.numel())});
   for (std::size_t at = 0; at < tensor.storage_bytes(); at += block.storage_bytes())
-    std::memcpy(tensor.storage() + at, block.storage(), block.storage_bytes());
+    std::memcpy(tensor.storage() + at, block.storage(),
+                std::min(block.storage_bytes(), tensor.storage_bytes() - at));
   return tensor;
 }
 

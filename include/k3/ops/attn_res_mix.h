@@ -47,7 +47,8 @@ struct AttnResMixArgs {
   bool write_prefix = false;  ///< K3: at the first sublayer of each block of 12 layers
 };
 
-/// Deterministic; bits depend on the backend and the variant alone.
+/// Deterministic; bits depend on the backend and the variant and, on CUDA's vectorised variant, on
+/// whether there are more than 112 tokens; never on other tokens' values.
 /// @throws ContractError, UnsupportedError, CudaError; on ContractError nothing was written.
 K3_API void attn_res_mix(const AttnResMixArgs& args, const ExecContext& ctx = {});
 K3_API std::size_t attn_res_mix_workspace_size(const AttnResMixArgs& args,
