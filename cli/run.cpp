@@ -48,21 +48,10 @@ Colour colour_of(const std::string& text) {
   return colour;
 }
 
-/// The op's arguments, from a file of tensors or, for vision_patchify, from a picture.
-RunFile input_of(const Driver& driver, const RunRequest& request, RunOn on) {
-  if (request.image.empty() && request.in.empty())
-    throw UsageError("run needs --in FILE (or --image FILE for vision_patchify)");
-  if (request.image.empty()) return harness::load_run_file(driver, request.in);
-  if (driver.name != std::string("vision_patchify"))
-    throw UsageError(fmt::format("{} takes no --image; vision_patchify does", driver.name));
-  RunFile file;
-  file.bundle = vision_input(request.image, colour_of(request.background), on);
-  return file;
-}
-
-/// `name=value` pairs over the file's scalars.
-void apply_settings(const Driver& driver, const std::vector<std::string>& settings,
-                    harness::Bundle& bundle) {
+/// `name=value` pairs, which go before the file's scalars.
+std::map<std::string, std::string> settings_of(const Driver& driver,
+                                               const std::vector<std::string>& settings) {
+  std::map<std::string, std::string> scalars;
   for (const std::string& setting : settings) {
     const std::size_t equals = setting.find('=');
     if (equals == std::string::npos)
@@ -73,8 +62,24 @@ void apply_settings(const Driver& driver, const std::vector<std::string>& settin
     if (!known)
       throw UsageError(fmt::format("{} has no scalar '{}'; it has {}", driver.name, name,
                                    fmt::join(driver.scalars, ", ")));
-    bundle.scalars[name] = setting.substr(equals + 1);
+    scalars[name] = setting.substr(equals + 1);
   }
+  return scalars;
+}
+
+/// The op's arguments, from a file of tensors or, for vision_patchify, from a picture.
+RunFile input_of(const Driver& driver, const RunRequest& request, RunOn on) {
+  const auto scalars = settings_of(driver, request.settings);
+  if (request.image.empty() && request.in.empty())
+    throw UsageError("run needs --in FILE (or --image FILE for vision_patchify)");
+  if (request.image.empty()) return harness::load_run_file(driver, request.in, scalars);
+  if (driver.name != std::string("vision_patchify"))
+    throw UsageError(fmt::format("{} takes no --image; vision_patchify does", driver.name));
+  RunFile file;
+  file.bundle = vision_input(request.image, colour_of(request.background), on);
+  for (const auto& [name, value] : scalars) file.bundle.scalars[name] = value;
+  driver.add_outputs(file.bundle, {});
+  return file;
 }
 
 /// Says which parts of the file play no role: a misspelt name would be one of them.
@@ -116,7 +121,6 @@ int run(const RunRequest& request) {
   const RunOn on = run_on(driver, request.backend);
   RunFile file = input_of(driver, request, on);
   note_ignored(driver, file);
-  apply_settings(driver, request.settings, file.bundle);
   if (request.compare && file.expected.empty())
     throw UsageError(request.in + " holds no output of " + driver.name + " to compare with");
 

@@ -84,7 +84,8 @@ std::string op_of_file(const std::string& path) {
   return op == file.metadata.end() ? "" : op->second;
 }
 
-RunFile load_run_file(const Driver& driver, const std::string& path) {
+RunFile load_run_file(const Driver& driver, const std::string& path,
+                      const std::map<std::string, std::string>& scalars) {
   const io::SafeTensors file = io::load(path);
   RunFile result;
   std::set<std::string> used;
@@ -105,6 +106,7 @@ RunFile load_run_file(const Driver& driver, const std::string& path) {
   for (const auto& [name, entry] : file.tensors)
     if (!used.contains(name)) result.ignored.push_back(name);
   read_scalars(driver, file.metadata, result.bundle);
+  for (const auto& [name, value] : scalars) result.bundle.scalars[name] = value;
   add_outputs(driver, path, result);
   return result;
 }

@@ -24,7 +24,8 @@ std::string op_of_file(const std::string& path);
 /// Reads inputs and scalars (with the file format's aliases), expected outputs (an in-place
 /// argument `x` stands as `x_out`), and adds the outputs that the call needs, an optional one with
 /// as many rows as the file expects of it. @throws io::FileError
-RunFile load_run_file(const Driver& driver, const std::string& path);
+RunFile load_run_file(const Driver& driver, const std::string& path,
+                      const std::map<std::string, std::string>& scalars = {});
 
 /// Everything the file expects, held against what a call has left in `result`.
 std::vector<Comparison> compare_expected(const RunFile& file, const Bundle& result,

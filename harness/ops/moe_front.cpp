@@ -32,6 +32,7 @@ void add_outputs(Bundle& bundle, std::span<const std::string>) {
   for (const char* name : {"hidden", "weight", "bias"})
     if (!bundle.tensors.contains(name)) return;
   const Tensor& hidden = bundle.tensors.at("hidden");
+  if (hidden.shape().size() != 2) return;
   add_topk_outputs(kOp, bundle, hidden);
   const std::int64_t L =
       bundle.tensors.at("weight").numel() / std::max<std::int64_t>(hidden.shape().back(), 1) -

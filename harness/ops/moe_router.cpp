@@ -46,6 +46,12 @@ const RouterEdit kEdits[] = {
        });
        b.fill(0.0);
      }},
+    {"far_below", false,
+     [](Tensor& s, Tensor& b) {
+       edit_scores(s, b,
+                   [](auto, std::int64_t e, double) { return -90.0 - static_cast<double>(e % 7); });
+       b.fill(0.0);
+     }},
     {"every_third_nan", true,
      [](Tensor& s, Tensor& b) {
        edit_scores(s, b, [](auto, std::int64_t e, double x) { return e % 3 == 0 ? kNaN : x; });

@@ -26,7 +26,6 @@ SituMulQuantArgs to_args(const Call& call) {
   return args;
 }
 
-/// Scales of files are fp32, so `transposed` adds none: such a call brings its own.
 void add_outputs(Bundle& bundle, std::span<const std::string>) {
   if (!bundle.tensors.contains("input")) return;
   auto shape = bundle.tensors.at("input").shape();
@@ -35,8 +34,14 @@ void add_outputs(Bundle& bundle, std::span<const std::string>) {
   if (!bundle.tensors.contains("output_q"))
     bundle.tensors["output_q"] = poisoned(DType::kF8E4M3, shape);
   shape.back() /= kSituGroup;
-  if (!bundle.tensors.contains("output_s"))
+  if (bundle.tensors.contains("output_s")) return;
+  if (!to_args({.tensors = {}, .scalars = bundle.scalars}).transposed) {
     bundle.tensors["output_s"] = poisoned(DType::kF32, shape);
+    return;
+  }
+  shape.back() /= 4;  // four bytes in a word
+  std::swap(shape.back(), shape[shape.size() - 2]);
+  bundle.tensors["output_s"] = poisoned(DType::kI32, shape);
 }
 
 void run(const Call& call, const ExecContext& ctx) { situ_mul_quant(to_args(call), ctx); }

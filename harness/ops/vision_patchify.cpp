@@ -32,10 +32,12 @@ void add_outputs(Bundle& bundle, std::span<const std::string>) {
   const VisionPatchifyArgs args = to_args({.tensors = {}, .scalars = bundle.scalars});
   const auto& shape = image->second.shape();
   const std::int64_t P = std::clamp(args.patch_size, 1, 1 << 12);
-  const std::int64_t patches = std::clamp<std::int64_t>(args.padded_height / P, 0, 1 << 20) *
-                               std::clamp<std::int64_t>(args.padded_width / P, 0, 1 << 20);
+  const std::int64_t patches = std::max<std::int64_t>(args.padded_height, 0) / P *
+                               (std::max<std::int64_t>(args.padded_width, 0) / P);
+  const bool sensible =
+      patches * P * P <= 64 * std::max<std::int64_t>(shape[2] * shape[3], 1 << 20);
   const DType dtype = image->second.dtype() == DType::kBF16 ? DType::kBF16 : DType::kF32;
-  bundle.tensors["out"] = poisoned(dtype, {shape[0], patches, shape[1], P, P});
+  bundle.tensors["out"] = poisoned(dtype, {shape[0], sensible ? patches : 0, shape[1], P, P});
 }
 
 void run(const Call& call, const ExecContext& ctx) { vision_patchify(to_args(call), ctx); }

@@ -19,10 +19,10 @@ void check_indices(const Contract& contract, const char* argument, const IndexLi
     const std::int32_t row = indices[n];
     if (row <= null_index) continue;
     if (row >= num_rows)
-      contract.fail(argument,
-                    fmt::format("must be at most null_index = {} or a {} below {}", null_index,
-                                what, num_rows),
-                    fmt::format("{}[{}] = {}", argument, n, row));
+      contract.fail(
+          argument,
+          fmt::format("must be at most {} (none) or a {} below {}", null_index, what, num_rows),
+          fmt::format("{}[{}] = {}", argument, n, row));
     if (checks != ValueChecks::kRangesAndDuplicates) continue;
     const auto [other, is_new] = first_user.try_emplace(row, n);
     if (!is_new)

@@ -122,6 +122,10 @@ const Kernel<Problem>& select(const Op<Problem>& op, const Problem& problem, con
     refusals +=
         std::string("\n  ") + name_of(kernel.backend) + ":" + kernel.variant + ": " + reason;
   }
+  if (forced && std::none_of(op.kernels.begin(), op.kernels.end(),
+                             [&](const auto& kernel) { return *forced == kernel.variant; }))
+    Contract(op.name, Purpose::kRun)
+        .fail("variant", "must be one that `k3 ops` prints for this op", *forced);
   dispatch::throw_unsupported(op.name, target, refusals);
 }
 

@@ -21,7 +21,7 @@ constexpr Kernel<MlaBlockTableProblem> kKernels[] = {
      .refusal = accepts_all<MlaBlockTableProblem>,
      .workspace_size = needs_no_workspace<MlaBlockTableProblem>,
      .run = cuda::mla_block_table,
-     .verified_on = ""},
+     .verified_on = "sm_90a"},
 #endif
     {.backend = Backend::kCpu,
      .variant = "loop",

@@ -11,6 +11,9 @@
 
 namespace k3::oracle {
 
+/// exp(88.7228...) is the largest number of fp32.
+constexpr double kLeastScore = -88.72284;
+
 void route(const MoeRouting& p) {
   const int k = p.options.topk;
   std::vector<float> a(static_cast<std::size_t>(p.num_experts));
@@ -19,7 +22,7 @@ void route(const MoeRouting& p) {
   for (std::int64_t t = 0; t < p.num_tokens; ++t) {
     for (int e = 0; e < p.num_experts; ++e) {
       const double x = load(p.scores, p.scores_dtype, t * p.scores_stride + e);
-      a[e] = static_cast<float>(1.0 / (1.0 + std::exp(-x)));
+      a[e] = x < kLeastScore ? 0.0F : static_cast<float>(1.0 / (1.0 + std::exp(-x)));
       b[e] = a[e] + p.bias[e];
       if (std::isnan(b[e])) b[e] = -1e30F;
     }

@@ -87,7 +87,7 @@ INSTANTIATE_TEST_SUITE_P(
                   with_stride("g", 0, -512)},
         Violation{"out_on_state", "state", "must not overlap out", sharing_memory("out", "state")},
         Violation{"index_past_the_pool", "state_indices",
-                  "must be at most null_index = -1 or a slot below 5", with_index(0, 5)},
+                  "must be at most -1 (none) or a slot below 5", with_index(0, 5)},
         Violation{"null_index_below_minus_1", "null_index", "must be at least -1",
                   with_scalar("null_index", "-3")},
         Violation{"scale_nan", "scale", "must be finite", with_scalar("scale", "nan")},

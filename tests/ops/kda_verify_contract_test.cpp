@@ -238,8 +238,7 @@ INSTANTIATE_TEST_SUITE_P(
     Values, KdaVerifyContract,
     testing::Values(
         Violation{"index_past_the_pool", "state_indices",
-                  "must be at most null_index = -1 or a slot below 5",
-                  with_value("state_indices", 0, 5)},
+                  "must be at most -1 (none) or a slot below 5", with_value("state_indices", 0, 5)},
         Violation{"starts_negative", "query_start_loc", "must begin at 0 or later",
                   with_value("query_start_loc", 0, -1)},
         Violation{"starts_decrease", "query_start_loc", "must not decrease",

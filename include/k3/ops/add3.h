@@ -20,7 +20,7 @@ namespace k3 {
 /// Strides: unit along the last axis, and leading axes that fold into rows of one stride. No tensor
 /// needs more alignment than its element; on CUDA rows that are multiples of 8 elements and aligned
 /// to 16 bytes run on the vector path, others on a slower one. out may be a itself (same memory and
-/// strides), else it must not overlap the others.
+/// strides) and overlaps no other tensor.
 struct Add3Args {
   ConstTensorView a;  ///< [...] bf16, rank 1..8
   ConstTensorView b;  ///< as a

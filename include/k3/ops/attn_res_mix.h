@@ -33,8 +33,10 @@ namespace k3 {
 /// Strides: unit along the last axis, all others any. No tensor needs more alignment than its
 /// element; on CUDA 16-byte aligned rows run on faster paths. out overlaps no other tensor. Where
 /// write_prefix is set bank is written and overlaps none, either; else prefix may be a row of it.
+/// Takes a workspace on the CPU (attn_res_mix_workspace_size).
 struct AttnResMixArgs {
-  TensorView bank;                    ///< [T, NB, H] bf16; NB >= n, with write_prefix NB > n
+  TensorView bank;                    ///< [T, NB, H] bf16, [T, 0, H] at least; NB >= n, with
+                                      ///< write_prefix NB > n
   ConstTensorView prefix;             ///< [T, H] bf16; H >= 8, a multiple of 8. K3: 7168
   ConstTensorView score_norm_weight;  ///< [H] bf16
   ConstTensorView score_proj;         ///< [H] bf16

@@ -25,7 +25,8 @@ namespace k3 {
 /// its release 13 on, Pillow takes the columns first where H - Ho > max(0, 2 (W - Wo)): exchange
 /// the last two axes of both views to get that.
 ///
-/// Channels are independent; colours under an alpha channel are to be composed before.
+/// Takes a workspace (image_resize_workspace_size). Channels are independent; colours under an
+/// alpha channel are to be composed before.
 struct ImageResizeArgs {
   ConstTensorView image;  ///< [B, C, H, W] u8; any strides (pixels [H, W, C] are a view)
   TensorView out;         ///< [B, C, Ho, Wo] u8; any strides; must not overlap image

@@ -35,8 +35,8 @@ struct MoeAlignArgs {
   int block_size = 64;    ///< >= 1
 };
 
-/// Elements of sorted_ids that hold every routing of so many slots: a multiple of block_size, and 0
-/// where an argument is out of range.
+/// Elements of sorted_ids that hold every routing of so many slots: a multiple of block_size, or
+/// the largest integer where that leaves 63 bits; 0 where an argument is not positive.
 K3_API std::int64_t moe_align_capacity(std::int64_t num_tokens, std::int64_t topk, int num_experts,
                                        int block_size);
 

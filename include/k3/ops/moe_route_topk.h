@@ -12,7 +12,7 @@ namespace k3 {
 /// The router of K3's mixture of experts (Kimi K3 technical report, arXiv 2607.24653): for each
 /// token the k experts of the largest biased score, with bias-free weights. All in fp32:
 ///
-///   a_e = sigmoid(scores_e)
+///   a_e = 1 / (1 + exp(-scores_e)) in fp32: 0 below -88.7, where exp leaves its range
 ///   b_e = a_e + bias_e, a NaN replaced by -1e30; zeros of both signs are equal
 ///   the k experts of the largest b_e are chosen; of equal ones the lower id
 ///   w_e = a_e                          of a chosen expert; a NaN stays

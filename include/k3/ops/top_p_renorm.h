@@ -26,7 +26,7 @@ namespace k3 {
 ///
 /// Strides: unit along the last axis, rows any. No tensor needs more alignment than its element; on
 /// CUDA 16-byte aligned rows with V a multiple of 4 run on the vector path, others on a slower one.
-/// out may be probs itself (same memory and strides), else it must not overlap the others.
+/// out may be probs itself (same memory and strides) and overlaps no other tensor.
 ///
 /// top_ps in host memory is checked; in device memory NaN and values above 1 count as 1, values
 /// below 0 as 0, where the largest values of the row are left.
