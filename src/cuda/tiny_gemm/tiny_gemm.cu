@@ -69,19 +69,21 @@ cudaError_t launch_columns(const TinyGemmParams& p, const LaunchConfig& config) 
   return p.K <= 128 ? launch_columns<4>(p, config) : launch_columns<8>(p, config);
 }
 
-/// What a CTA may take of an SM's shared memory so that one of the next launch fits beside it.
-constexpr int kHalfAnSm = 113 * 1024;
+/// What a CTA may take of an SM's shared memory so that one of the next launch fits beside it: 228
+/// KB are there, from sm_120 on 100 KB.
+int half_an_sm(int arch) { return (arch < 120 ? 113 : 49) * 1024; }
 
-/// `most_rows` a CTA, or as many as fit half an SM. The order of sums depends on K and the traits.
+/// `most_rows` a CTA, or as many as fit `smem_bytes`. The order of sums depends on K and the
+/// traits.
 template <class Traits>
-SplitKPlan plan_of(int K, int most_rows) {
+SplitKPlan plan_of(int K, int most_rows, int smem_bytes) {
   SplitKPlan plan;
   const int chunks = (K - 1) / kChunk + 1;
   plan.chunks_per_cta = (chunks - 1) / Traits::kCluster + 1;
   plan.chunks_per_warp = (plan.chunks_per_cta - 1) / kSplitKWarps + 1;
   plan.pitch = (4 * plan.chunks_per_cta + 3) / 8 * 8 + 4;
   plan.rows = most_rows;
-  while (plan.rows > 2 && Traits::smem_bytes(plan) > kHalfAnSm) plan.rows -= 2;
+  while (plan.rows > 2 && Traits::smem_bytes(plan) > smem_bytes) plan.rows -= 2;
   return plan;
 }
 
@@ -101,9 +103,9 @@ cudaError_t launch_split_k(const TinyGemmParams& p, const SplitKPlan& plan, Laun
 /// Whether these traits are for the problem: enough columns for the grid to keep the memory busy,
 /// and rows short enough for a CTA to hold some of its last tile.
 template <class Traits>
-bool launches_split_k(const TinyGemmParams& p, int least_columns, int most_rows,
+bool launches_split_k(const TinyGemmParams& p, int least_columns, int most_rows, int smem_bytes,
                       const LaunchConfig& config, cudaError_t* error) {
-  const SplitKPlan plan = plan_of<Traits>(p.K, most_rows);
+  const SplitKPlan plan = plan_of<Traits>(p.K, most_rows, smem_bytes);
   if (p.N < least_columns || plan.rows <= kTileRows * (Traits::kTiles - 1)) return false;
   *error = launch_split_k<Traits>(p, plan, config);
   return true;
@@ -111,12 +113,13 @@ bool launches_split_k(const TinyGemmParams& p, int least_columns, int most_rows,
 
 /// With 30 rows a CTA, two launches of 896 columns are 60 clusters of 4: the SMs hold 62.
 /// Nothing here depends on M, so that a row's bits do not.
-cudaError_t launch_split_k(const TinyGemmParams& p, const LaunchConfig& config) {
+cudaError_t launch_split_k(const TinyGemmParams& p, int arch, const LaunchConfig& config) {
+  const int smem = half_an_sm(arch);
   cudaError_t error = cudaSuccess;
-  if (!launches_split_k<SplitKTraits<4, 7, 4, 2>>(p, 720, 30, config, &error) &&
-      !launches_split_k<SplitKTraits<4, 4, 8>>(p, 352, 32, config, &error) &&
-      !launches_split_k<SplitKTraits<2, 4, 8>>(p, 128, 16, config, &error))
-    launches_split_k<SplitKTraits<1, 4, 8>>(p, 0, 8, config, &error);
+  if (!launches_split_k<SplitKTraits<4, 7, 4, 2>>(p, 720, 30, smem, config, &error) &&
+      !launches_split_k<SplitKTraits<4, 4, 8>>(p, 352, 32, smem, config, &error) &&
+      !launches_split_k<SplitKTraits<2, 4, 8>>(p, 128, 16, smem, config, &error))
+    launches_split_k<SplitKTraits<1, 4, 8>>(p, 0, 8, smem, config, &error);
   return error;
 }
 
@@ -145,7 +148,7 @@ void tiny_gemm_split_k(const TinyGemmProblem& problem, const Target& target) {
   if (is_empty(problem)) return;
   const DeviceGuard guard(target.device.index);
   K3_CUDA_CHECK(guard.error());
-  K3_CUDA_CHECK(launch_split_k(params_of(problem), config_of(target)));
+  K3_CUDA_CHECK(launch_split_k(params_of(problem), target.arch, config_of(target)));
 }
 
 void tiny_gemm_general(const TinyGemmProblem& problem, const Target& target) {
