@@ -78,14 +78,24 @@ def draw(report, path):
     figure.savefig(path, format="svg", metadata={"Date": None})
 
 
+def first_variants(rows):
+    seen = set()
+    key = lambda row: (row["op"], shape_text(row["shape"]))  # noqa: E731
+    return [row for row in rows if not (key(row) in seen or seen.add(key(row)))]
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("report", help="a JSON file of k3 bench --json")
     parser.add_argument("svg", help="where the drawing goes")
+    parser.add_argument("--chosen", action="store_true",
+                        help="of each shape only the first variant that serves it, which calls take")
     arguments = parser.parse_args()
     try:
         with open(arguments.report, encoding="utf-8") as file:
             report = json.load(file)
+        if arguments.chosen:
+            report["rows"] = first_variants(report["rows"])
         draw(report, arguments.svg)
     except (OSError, ValueError, KeyError) as error:
         sys.exit(f"plot_bench: {arguments.report}: {error}")

@@ -31,13 +31,16 @@ Bundle router(const RouterShape& shape, const RouterEdit* edit = nullptr) {
   return b;
 }
 
+/// 0 where fp32 has no exp(-x).
+double activation_of(double x) { return x < -88.72284 ? 0.0 : 1.0 / (1.0 + std::exp(-x)); }
+
 /// The ids of one token by a stable sort of the biased scores.
 std::vector<int> expected_ids(const Bundle& b, const RouterShape& shape, std::int64_t t) {
   std::vector<float> biased;
   for (std::int64_t e = 0; e < shape.E; ++e) {
     const double x = b.tensors.at("scores").get(t * shape.E + e);
-    const float score = static_cast<float>(1.0 / (1.0 + std::exp(-x))) +
-                        static_cast<float>(b.tensors.at("bias").get(e));
+    const float score =
+        static_cast<float>(activation_of(x)) + static_cast<float>(b.tensors.at("bias").get(e));
     biased.push_back(std::isnan(score) ? -1e30F : score);
   }
   std::vector<int> ids(biased.size());
@@ -65,7 +68,7 @@ void expect_weights(const Bundle& b, const RouterShape& shape, const std::string
       const double id = b.tensors.at("topk_ids").get(t * shape.k + i);
       ASSERT_TRUE(id >= 0 && id < static_cast<double>(shape.E)) << what << ", token " << t;
       const double x = b.tensors.at("scores").get(t * shape.E + static_cast<std::int64_t>(id));
-      activation.push_back(1.0 / (1.0 + std::exp(-x)));
+      activation.push_back(activation_of(x));
     }
     double n = std::accumulate(activation.begin(), activation.end(), 0.0);
     if (!shape.renormalize || !(n > 0.0)) n = 1.0;
