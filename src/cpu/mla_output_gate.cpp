@@ -16,7 +16,7 @@
 #include <cstdint>
 
 #include "cpu/mla_output_gate.h"
-#include "cpu/parallel.h"
+#include "cpu/row_spans.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace k3::cpu::HWY_NAMESPACE {
@@ -177,35 +177,20 @@ namespace {
 
 HWY_EXPORT(gate_span);
 
-/// Outputs per task, some 5 us of work: several short rows, or a part of a long one.
-constexpr std::int64_t kTaskOutputs = 16384;
-constexpr double kOutputTime = 3e-4;  ///< microseconds of one thread, roughly
-/// From here on outputs go past the caches: they would not stay there, and a store through a cache
-/// reads its line first, a third more traffic.
-constexpr std::int64_t kStreamOutputs = std::int64_t{1} << 22;
+constexpr RowSpans kShares = {.task_outputs = 16384, .output_time = 3e-4};  // 5 us a task
 
 }  // namespace
 
 void mla_output_gate(const MlaOutputGateProblem& p, const Target& target) {
-  if (p.num_rows == 0 || p.D == 0) return;
+  if (p.D == 0) return;
   const auto gate_part = HWY_DYNAMIC_DISPATCH(gate_span);
-  const std::int64_t span = std::min(p.D, kTaskOutputs);
-  const std::int64_t spans_per_row = (p.D + span - 1) / span;
-  const std::int64_t spans_per_task = kTaskOutputs / span;
-  const std::int64_t num_spans = p.num_rows * spans_per_row;
-  const std::int64_t num_tasks = (num_spans + spans_per_task - 1) / spans_per_task;
-  const bool stream = p.num_rows >= (kStreamOutputs + p.D - 1) / p.D;
-  const int threads = useful_threads(
-      target.threads, kOutputTime * static_cast<double>(p.num_rows) * static_cast<double>(p.D));
-  parallel_for(num_tasks, threads, [&](std::int64_t task, int /*thread*/) {
-    const std::int64_t end = std::min((task + 1) * spans_per_task, num_spans);
-    for (std::int64_t i = task * spans_per_task; i < end; ++i) {
-      const std::int64_t row = i / spans_per_row;
-      const std::int64_t begin = i % spans_per_row * span;
-      gate_part(p.x + row * p.x_stride + begin, p.gate + row * p.gate_stride + begin,
-                p.out + row * p.out_stride + begin, std::min(span, p.D - begin), stream);
-    }
-  });
+  const bool stream = stream_outputs(p.num_rows, p.D);
+  for_each_row_span(p.num_rows, p.D, target.threads, kShares,
+                    [&](std::int64_t row, std::int64_t begin, std::int64_t count) {
+                      gate_part(p.x + row * p.x_stride + begin,
+                                p.gate + row * p.gate_stride + begin,
+                                p.out + row * p.out_stride + begin, count, stream);
+                    });
 }
 
 }  // namespace k3::cpu
