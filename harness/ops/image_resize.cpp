@@ -27,6 +27,7 @@ void add_outputs(Bundle& bundle, std::span<const std::string>) {
       image->second.shape().size() != 4)
     return;
   const Call call = {.tensors = {}, .scalars = bundle.scalars};
+  if (!call.scalars.contains("height") || !call.scalars.contains("width")) return;
   const int height = scalar_int(kOp, call, "height", 0);
   const int width = scalar_int(kOp, call, "width", 0);
   for (const auto& [name, side] : {std::pair{"height", height}, {"width", width}})

@@ -213,7 +213,7 @@ void add_topk_outputs(const char* op, Bundle& bundle, const Tensor& scores) {
   Call call;
   call.scalars = bundle.scalars;
   const std::int64_t topk = scalar_int(op, call, "topk", 16);
-  if (topk < 0) return;
+  if (topk < 0 || topk > 1024) return;  // far past what the contract allows
   for (const auto& [name, dtype] :
        {std::pair{"topk_weights", DType::kF32}, {"topk_ids", DType::kI32}})
     if (!bundle.tensors.contains(name))
