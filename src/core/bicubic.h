@@ -14,6 +14,8 @@
 namespace k3 {
 
 inline constexpr int kResizeFractionBits = 22;
+/// What a sum of weighted pixels begins with, so that the shift that ends it rounds.
+inline constexpr std::int32_t kResizeHalf = 1 << (kResizeFractionBits - 1);
 
 /// Neighbouring pixels of a line, and where the pixel made of them lies among them.
 struct ResizeTaps {

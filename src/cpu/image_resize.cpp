@@ -68,7 +68,7 @@ HWY_INLINE hn::Vec<decltype(kBytes)> to_bytes(Sums sums) {
 /// The weighted sum of `count` vectors of bytes, `stride` bytes apart.
 HWY_INLINE Sums weighted_sum(const std::uint8_t* bytes, std::int64_t stride,
                              const std::int32_t* weights, int count) {
-  Sums sums = hn::Set(kSums, 1 << (kResizeFractionBits - 1));
+  Sums sums = hn::Set(kSums, kResizeHalf);
   for (int i = 0; i < count; ++i, bytes += stride)
     sums = hn::Add(
         sums, hn::Mul(hn::PromoteTo(kSums, hn::LoadU(kBytes, bytes)), hn::Set(kSums, weights[i])));

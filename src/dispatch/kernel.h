@@ -11,22 +11,12 @@
 #include "contract/checks.h"
 #include "dispatch/archs.h"
 #include "dispatch/debug_checks.h"
+#include "dispatch/target.h"
 #include "k3/capability.h"
 #include "k3/context.h"
 #include "k3/tensor.h"
 
 namespace k3 {
-
-/// What a kernel may use: the context with its open choices made.
-struct Target {
-  Backend backend = Backend::kCpu;  ///< never kAuto
-  Device device;
-  int arch = 0;            ///< CUDA: 10 * major + minor
-  int threads = 1;         ///< CPU
-  void* stream = nullptr;  ///< CUDA
-  bool pdl = false;        ///< asked for and possible on this chip
-  Workspace workspace;
-};
 
 /// One variant of an op. A variant without an entry in its op's list does not exist.
 template <class Problem>

@@ -10,9 +10,6 @@
 namespace k3::cuda {
 namespace {
 
-/// Up to here 8-byte accesses are faster: twice the warps.
-constexpr std::int64_t kSmallOutputs = std::int64_t{1} << 21;
-
 /// Problems past 2^31 vectors take several launches.
 template <int kVec>
 void run(const Add3Problem& problem, const Target& target) {
@@ -32,11 +29,9 @@ void run(const Add3Problem& problem, const Target& target) {
     p.row_vectors = block.row_vectors;
     p.num_vectors = block.num_vectors;
     p.by_row_vectors = block.by_row_vectors;
-    LaunchConfig config;
+    LaunchConfig config = launch_config(target);
     config.grid = block.grid(kAdd3Threads);
     config.block = dim3(kAdd3Threads);
-    config.pdl = target.pdl;
-    config.stream = static_cast<cudaStream_t>(target.stream);
     return launch(add3_kernel<kVec>, config, p);
   };
   K3_CUDA_CHECK(for_each_vector_block(problem.num_rows, problem.D / kVec, launch_block));
@@ -55,9 +50,7 @@ const char* add3_vec8_refusal(const Add3Problem& p, const Target&) {
 }
 
 void add3_vec8(const Add3Problem& p, const Target& target) {
-  const bool small =
-      p.num_rows <= kSmallOutputs && p.D <= kSmallOutputs && p.num_rows * p.D <= kSmallOutputs;
-  return small ? run<4>(p, target) : run<8>(p, target);
+  return few_outputs(p.num_rows, p.D) ? run<4>(p, target) : run<8>(p, target);
 }
 
 void add3_scalar(const Add3Problem& p, const Target& target) { run<1>(p, target); }

@@ -56,6 +56,20 @@ __device__ void unpack(const Bf16Vector<kVec>& vector, float (&to)[kVec]) {
   }
 }
 
+/// fn of each pair of bf16, as the words they lie in; a single value is the low half of its word.
+template <int kVec, class Fn>
+__device__ Bf16Vector<kVec> map_pairs(const Bf16Vector<kVec>& a, const Bf16Vector<kVec>& b,
+                                      const Fn& fn) {
+  Bf16Vector<kVec> result;
+  if constexpr (kVec == 1) {
+    result.bits = static_cast<std::uint16_t>(fn(a.bits, b.bits));
+  } else {
+#pragma unroll
+    for (int i = 0; i < kVec / 2; ++i) result.pairs[i] = fn(a.pairs[i], b.pairs[i]);
+  }
+  return result;
+}
+
 /// Rounded to nearest even.
 template <int kVec>
 __device__ Bf16Vector<kVec> pack(const float (&from)[kVec]) {

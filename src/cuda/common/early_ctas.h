@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "cuda/common/launch.h"
 #include "cuda/device.h"
-#include "dispatch/kernel.h"
 
 namespace k3::cuda {
 
@@ -10,7 +10,6 @@ namespace k3::cuda {
 /// as many as all SMs hold of CTAs of so many threads without other needs. 0 where the launch is
 /// not programmatically dependent.
 inline unsigned early_ctas(const Target& target, int threads) {
-  constexpr int kThreadsOfSm = 2048;
   if (!target.pdl) return 0;
   return static_cast<unsigned>(properties(target.device.index).num_sms * (kThreadsOfSm / threads));
 }

@@ -16,7 +16,7 @@
 ///
 ///   amax   = warp::max(largest_magnitude(x), lanes)      the same in all lanes of the group
 ///   scale  = group_scale<format>(amax)
-///   codes  = quantise_quad<format>(x0, x1, x2, x3, scale.multiplier), ...
+///   codes  = quantise_vector<format>(x, scale.multiplier)
 ///   one lane: store_scale(...)
 namespace k3::cuda {
 
@@ -71,6 +71,17 @@ __device__ std::uint32_t quantise_quad(float x0, float x1, float x2, float x3, f
   } else {
     return e4m3_quad(x0, x1, x2, x3);
   }
+}
+
+/// The codes of 16 values, in order.
+template <QuantFormat kFormat>
+__device__ uint4 quantise_vector(const float (&x)[16], float multiplier) {
+  std::uint32_t codes[4];
+#pragma unroll
+  for (int i = 0; i < 4; ++i)
+    codes[i] =
+        quantise_quad<kFormat>(x[4 * i], x[4 * i + 1], x[4 * i + 2], x[4 * i + 3], multiplier);
+  return {codes[0], codes[1], codes[2], codes[3]};
 }
 
 /// Writes the scale of group g of a row; one lane of the group calls. Bytes are stored alone: other

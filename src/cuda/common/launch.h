@@ -6,9 +6,12 @@
 #include <cstddef>
 #include <utility>
 
+#include "dispatch/target.h"
+
 namespace k3::cuda {
 
-/// Threads that an SM of the chip being compiled for holds; what launch bounds may ask for.
+/// Threads that an SM of the chip being compiled for holds; what launch bounds may ask for. In host
+/// code the most that any chip's SM holds.
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 1200
 inline constexpr int kThreadsOfSm = 1536;
 #else
@@ -25,6 +28,14 @@ struct LaunchConfig {
   bool pdl = false;
   cudaStream_t stream = nullptr;
 };
+
+/// Where and how the target asks for; the grid is the caller's.
+inline LaunchConfig launch_config(const Target& target) {
+  LaunchConfig config;
+  config.pdl = target.pdl;
+  config.stream = static_cast<cudaStream_t>(target.stream);
+  return config;
+}
 
 /// `x` CTAs for each of n >= 1 requests, along y and, past 32768 of them, z: the kernel's request
 /// is y + z * gridDim.y, and the last ones may reach past n.

@@ -10,6 +10,13 @@
 
 namespace k3::cuda {
 
+/// Up to 2^21 outputs of bf16, where 8-byte accesses are faster than 16-byte ones: twice the warps,
+/// half the arithmetic in a row. Past it the wider ones keep more bytes in flight.
+inline bool few_outputs(std::int64_t rows, std::int64_t columns) {
+  constexpr std::int64_t kFew = std::int64_t{1} << 21;
+  return rows <= kFew && columns <= kFew && rows * columns <= kFew;
+}
+
 /// A block of rows and columns of a problem of vectors, small enough for 32-bit vector indices.
 struct VectorBlock {
   std::int64_t first_row;

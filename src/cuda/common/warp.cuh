@@ -23,8 +23,8 @@ __device__ inline bool elect() {
 
 /// The sum (the maximum) over each group of kLanes neighbouring lanes, in all of them. Sums join
 /// neighbours first, so the order is fixed. NaN is ignored by `max`, as by fmaxf.
-template <int kLanes = 32>
-__device__ float sum(float x) {
+template <int kLanes = 32, class T>
+__device__ T sum(T x) {
 #pragma unroll
   for (int distance = 1; distance < kLanes; distance *= 2)
     x += __shfl_xor_sync(kAllLanes, x, distance);
@@ -83,10 +83,11 @@ __device__ float scatter_sums(const float (&x)[kCount], unsigned lane) {
 }
 
 /// The sum over this lane and those below it.
-__device__ inline int inclusive_sum(int x, unsigned lane) {
+template <class T>
+__device__ T inclusive_sum(T x, unsigned lane) {
 #pragma unroll
   for (unsigned distance = 1; distance < 32; distance *= 2) {
-    const int below = __shfl_up_sync(kAllLanes, x, distance);
+    const T below = __shfl_up_sync(kAllLanes, x, distance);
     if (lane >= distance) x += below;
   }
   return x;

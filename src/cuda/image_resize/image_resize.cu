@@ -52,15 +52,13 @@ resize_tile::Params tile_params(const ImageResizeProblem& problem) {
 template <int kChannels, int kRows>
 void launch_tile(const ImageResizeProblem& problem, const Target& target) {
   const resize_tile::Params p = tile_params(problem);
-  LaunchConfig config;
+  LaunchConfig config = launch_config(target);
   config.grid =
       dim3(static_cast<unsigned>((problem.out.width - 1) / (resize_tile::kSamples / kChannels) + 1),
            static_cast<unsigned>((problem.out.height - 1) / kRows + 1),
            static_cast<unsigned>(problem.B * p.groups));
   config.block = dim3(resize_tile::kSamples);
   config.dynamic_smem_bytes = resize_tile::shared_bytes(p, kChannels, kRows);
-  config.pdl = target.pdl;
-  config.stream = static_cast<cudaStream_t>(target.stream);
   K3_CUDA_CHECK(launch(resize_tile::resize_tile_kernel<kChannels, kRows>, config, p));
 }
 
@@ -118,10 +116,8 @@ struct TwoPass {
 void launch_pass(resize_two_pass::Pass pass, std::int64_t B, std::int64_t C, const Target& target) {
   const int along = pass.threads_along_lines ? pass.lines : pass.table.pixels;
   const int across = pass.threads_along_lines ? pass.table.pixels : pass.lines;
-  LaunchConfig config;
+  LaunchConfig config = launch_config(target);
   config.block = dim3(resize_two_pass::kThreads);
-  config.pdl = target.pdl;
-  config.stream = static_cast<cudaStream_t>(target.stream);
   const std::int64_t channels = std::min(C, kMaxGridYZ);
   const std::int64_t images = kMaxGridYZ / channels;
   const std::uint8_t* const from = pass.from;
@@ -177,12 +173,10 @@ void image_resize_two_pass(const ImageResizeProblem& p, const Target& target) {
   K3_CUDA_CHECK(guard.error());
   const TwoPass plan(p, target.workspace.data);
 
-  LaunchConfig config;
+  LaunchConfig config = launch_config(target);
   config.grid = dim3(static_cast<unsigned>(
       (std::int64_t{p.out.width} + p.out.height - 1) / resize_two_pass::kThreads + 1));
   config.block = dim3(resize_two_pass::kThreads);
-  config.pdl = target.pdl;
-  config.stream = static_cast<cudaStream_t>(target.stream);
   K3_CUDA_CHECK(launch(resize_two_pass::weights_kernel, config, plan.x, plan.y));
 
   resize_two_pass::Pass rows;

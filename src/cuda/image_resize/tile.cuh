@@ -6,6 +6,7 @@
 #include "contract/image_resize.h"
 #include "core/bicubic.h"
 #include "cuda/common/pdl.cuh"
+#include "cuda/image_resize/pixel.cuh"
 
 /// A CTA makes a tile of kSamples / kChannels by kRows output pixels, kSamples bytes a row, a
 /// thread for each. Phases, with a barrier between any two:
@@ -38,12 +39,6 @@ inline std::size_t shared_bytes(const Params& p, int channels, int tile_rows) {
              sizeof(std::int32_t) +
          static_cast<std::size_t>(p.max_input_rows) * kSamples;
 }
-
-/// 22 fractional bits, rounded by the half that the sum began with, saturated to a byte.
-__device__ inline std::uint8_t to_byte(std::int32_t sum) {
-  return static_cast<std::uint8_t>(min(max(sum >> kResizeFractionBits, 0), 255));
-}
-inline constexpr std::int32_t kHalf = 1 << (kResizeFractionBits - 1);
 
 template <int kChannels, int kRows>
 __global__ __launch_bounds__(kSamples) void resize_tile_kernel(const __grid_constant__ Params p) {
@@ -97,7 +92,7 @@ __global__ __launch_bounds__(kSamples) void resize_tile_kernel(const __grid_cons
 #pragma unroll
     for (int j = 0; j < kBatch; ++j) {
       at[j] = first + min(row + j, input_rows - 1) * stride_y;
-      sum[j] = kHalf;
+      sum[j] = kResizeHalf;
     }
     // Low tiles are few and wait for their loads: several taps are under way. Of high tiles there
     // are enough, and registers count.
@@ -112,7 +107,7 @@ __global__ __launch_bounds__(kSamples) void resize_tile_kernel(const __grid_cons
     }
 #pragma unroll
     for (int j = 0; j < kBatch; ++j)
-      if (row + j < input_rows) rows[(row + j) * kSamples + thread] = to_byte(sum[j]);
+      if (row + j < input_rows) rows[(row + j) * kSamples + thread] = resized_pixel(sum[j]);
   }
   __syncthreads();  // rows -> columns
 
@@ -122,11 +117,11 @@ __global__ __launch_bounds__(kSamples) void resize_tile_kernel(const __grid_cons
                             y0 * p.out.stride_y + (x0 + column) * p.out.stride_x;
   for (int y = 0; y < num_rows; ++y) {
     const std::uint8_t* const from = rows + (y_taps[y].x - first_row) * kSamples + thread;
-    std::int32_t sum = kHalf;
+    std::int32_t sum = kResizeHalf;
 #pragma unroll(kRows == 8 ? 4 : 1)
     for (int tap = 0; tap < y_taps[y].y; ++tap)
       sum += y_weights[y * p.y_axis.max_taps() + tap] * from[tap * kSamples];
-    out[y * p.out.stride_y] = to_byte(sum);
+    out[y * p.out.stride_y] = resized_pixel(sum);
   }
 }
 

@@ -7,6 +7,7 @@
 #include "core/bicubic.h"
 #include "cuda/common/divider.h"
 #include "cuda/common/pdl.cuh"
+#include "cuda/image_resize/pixel.cuh"
 
 /// Any size and stride. Three kernels in a row, each a thread an output and no shared memory:
 /// the weights of both axes, the rows, the columns.
@@ -67,11 +68,10 @@ __global__ void __launch_bounds__(kThreads) pass_kernel(const __grid_constant__ 
     const std::int64_t pixel = p.threads_along_lines ? other : along;
     const int2 taps = p.table.taps[pixel];
     const std::uint8_t* at = from + line * p.from_line + taps.x * p.from_pixel;
-    std::int32_t sum = 1 << (kResizeFractionBits - 1);
+    std::int32_t sum = kResizeHalf;
     for (int tap = 0; tap < taps.y; ++tap)
       sum += p.table.weights[std::int64_t{tap} * p.table.pixels + pixel] * at[tap * p.from_pixel];
-    to[line * p.to_line + pixel * p.to_pixel] =
-        static_cast<std::uint8_t>(min(max(sum >> kResizeFractionBits, 0), 255));
+    to[line * p.to_line + pixel * p.to_pixel] = resized_pixel(sum);
   }
 }
 

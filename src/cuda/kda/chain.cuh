@@ -162,7 +162,8 @@ __device__ void update_chain(ChainRows<Layout>& h, const ChainVector<Layout>& k,
                              int lane) {
   float u_of[Layout::kBatches];
 #pragma unroll
-  for (int b = 0; b < Layout::kBatches; ++b) u_of[b] = __shfl_sync(kFullWarp, u, b, Layout::kLanes);
+  for (int b = 0; b < Layout::kBatches; ++b)
+    u_of[b] = __shfl_sync(warp::kAllLanes, u, b, Layout::kLanes);
 #pragma unroll
   for (int i = 0; i < Layout::kQuads; ++i) {
     const float4 ki = k.of_lane(lane, i);

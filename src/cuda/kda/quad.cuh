@@ -6,6 +6,7 @@
 #include <cstdint>
 
 #include "core/bf16.h"
+#include "cuda/common/float4.cuh"
 #include "cuda/common/prefetch.cuh"
 
 /// Four consecutive elements, the unit in which the KDA kernels move memory: one T128 group.
@@ -38,26 +39,6 @@ __device__ inline float widen(float x) { return x; }
 __device__ inline float widen(bf16 x) { return __uint_as_float(std::uint32_t{x.bits} << 16); }
 __device__ inline float round_to_bf16(float x) { return widen(narrow(x)); }
 __device__ inline float4 round_to_bf16(float4 v) { return widen(narrow(v)); }
-
-__device__ inline float4 operator*(float4 a, float4 b) {
-  return {a.x * b.x, a.y * b.y, a.z * b.z, a.w * b.w};
-}
-__device__ inline float4 operator*(float4 a, float b) {
-  return {a.x * b, a.y * b, a.z * b, a.w * b};
-}
-__device__ inline float4 operator+(float4 a, float4 b) {
-  return {a.x + b.x, a.y + b.y, a.z + b.z, a.w + b.w};
-}
-__device__ inline float4 fma(float4 a, float4 b, float4 c) {
-  return {fmaf(a.x, b.x, c.x), fmaf(a.y, b.y, c.y), fmaf(a.z, b.z, c.z), fmaf(a.w, b.w, c.w)};
-}
-__device__ inline float4 fma(float4 a, float b, float4 c) {
-  return {fmaf(a.x, b, c.x), fmaf(a.y, b, c.y), fmaf(a.z, b, c.z), fmaf(a.w, b, c.w)};
-}
-template <class Fn>
-__device__ float4 map(float4 v, const Fn& fn) {
-  return {fn(v.x), fn(v.y), fn(v.z), fn(v.w)};
-}
 
 /// How global memory is accessed. Stores go through intrinsics even without a hint: the compiler is
 /// free to split an assignment of a float4 into four stores, and does.

@@ -52,7 +52,7 @@ __device__ inline float4 conv_silu(const ConvWeightQuad& w, const ConvQuad& x, R
 
 /// 1 / sqrt(sum x^2 + 1e-6) over the 128 channels of the warp.
 __device__ inline float inverse_norm(float4 x) {
-  const float squares = t128_all_lanes<32>(t128_group(x, x));
+  const float squares = warp::sum(t128_group(x, x));
   return rsqrtf(squares + kKdaL2Eps);
 }
 __device__ inline float4 normalised_query(float4 q, float scale) {

@@ -148,11 +148,9 @@ template <class LT, class OutT>
 void run(const KdaChunkInverseProblem& p, const Target& target) {
   const DeviceGuard guard(target.device.index);
   K3_CUDA_CHECK(guard.error());
-  LaunchConfig config;
+  LaunchConfig config = launch_config(target);
   config.grid = dim3(static_cast<unsigned>(p.M));
   config.block = dim3(kThreads);
-  config.pdl = target.pdl;
-  config.stream = static_cast<cudaStream_t>(target.stream);
   K3_CUDA_CHECK(launch(kda_chunk_inverse_kernel<LT, OutT>, config, p));
 }
 

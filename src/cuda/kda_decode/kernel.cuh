@@ -81,15 +81,22 @@ struct DecodePlace {
   }
 };
 
+/// What the decay's warp reads of the token.
+template <class Access, class Problem, class Traits>
+__device__ void load_decay(const Problem& p, const DecodePlace<Traits>& at, int in_head,
+                           DecodeInputs& in) {
+  in.newest = Access::load(p.g + at.n * p.g_stride + in_head);
+  if (p.dt_bias != nullptr) in.conv.bias = Access::load(p.dt_bias + in_head);
+  in.beta_logit = widen(p.beta[at.n * p.beta_stride + at.head]);
+}
+
 template <class Access, class Traits>
 __device__ DecodeInputs load_inputs(const KdaFusedDecodeProblem& p, const DecodePlace<Traits>& at) {
   DecodeInputs in = {};
   if (!at.has_role()) return in;
   const int in_head = at.head * kHeadDim + at.quad();
   if (at.warp == kDecay) {
-    in.newest = Access::load(p.g + at.n * p.g_stride + in_head);
-    if (p.dt_bias != nullptr) in.conv.bias = Access::load(p.dt_bias + in_head);
-    in.beta_logit = widen(p.beta[at.n * p.beta_stride + at.head]);
+    load_decay<Access>(p, at, in_head, in);
     return in;
   }
   const int channel = at.channel(p.H);
@@ -116,9 +123,7 @@ __device__ DecodeInputs load_inputs(const KdaPackedDecodeProblem& p,
   if (!at.has_role()) return in;
   const int in_head = at.head * kHeadDim + at.quad();
   if (at.warp == kDecay) {
-    in.newest = Access::load(p.g + at.n * p.g_stride + in_head);
-    if (p.dt_bias != nullptr) in.conv.bias = Access::load(p.dt_bias + in_head);
-    in.beta_logit = widen(p.beta[at.n * p.beta_stride + at.head]);
+    load_decay<Access>(p, at, in_head, in);
     return in;
   }
   const int channel = at.warp == kValue
@@ -214,7 +219,7 @@ __device__ float sum_of_squares(const float (&o)[Traits::kBatches]) {
   constexpr int kBatch = Traits::kBatch;
   constexpr int kGroups = Traits::kRowsOfWarp / 4;
   const auto of_row = [&](int r) {
-    return __shfl_sync(kFullWarp, o[r / kBatch], r % kBatch, kBatch);
+    return __shfl_sync(warp::kAllLanes, o[r / kBatch], r % kBatch, kBatch);
   };
   float squares[kGroups];
 #pragma unroll
@@ -252,8 +257,7 @@ __device__ void finish_fused(const KdaFusedDecodeProblem& p, const DecodePlace<T
     if (at.lane == 0) *squares = of_warp;
     __syncthreads();
   }
-  const float sum =
-      t128_all_lanes<Traits::kNumSquares>(shared.squares[at.lane % Traits::kNumSquares]);
+  const float sum = warp::sum<Traits::kNumSquares>(shared.squares[at.lane % Traits::kNumSquares]);
   const float scale = inverse_rms(sum, p.eps_o);
 #pragma unroll
   for (int b = 0; b < Traits::kBatches; ++b)
@@ -340,7 +344,7 @@ __device__ void step_rows(const DecodePlace<Traits>& at, const DecodeVectors& x,
   using State = StateQuad<typename Traits::StateT>;
   constexpr int kBatch = Traits::kBatch;
   constexpr int kAhead = Traits::kAhead;
-  const float qk = t128_all_lanes<32>(t128_group(x.k, x.q));
+  const float qk = warp::sum(t128_group(x.k, x.q));
 #pragma unroll
   for (int b = 0; b < Traits::kBatches; ++b) {
     float4 h[kBatch];
@@ -362,7 +366,7 @@ __device__ void step_rows(const DecodePlace<Traits>& at, const DecodeVectors& x,
 #pragma unroll
     for (int r = 0; r < kBatch; ++r)
       StateAccess::store(rows + (b * kBatch + r) * kHeadDim,
-                         State::narrow(fma(x.k, __shfl_sync(kFullWarp, u, r, kBatch), h[r])));
+                         State::narrow(fma(x.k, __shfl_sync(warp::kAllLanes, u, r, kBatch), h[r])));
   }
 }
 

@@ -14,12 +14,10 @@ namespace k3::cuda {
 template <class Traits>
 cudaError_t launch_decode(const typename Traits::Problem& p, int heads, DecodeEarly early,
                           const Target& target) {
-  LaunchConfig config;
+  LaunchConfig config = launch_config(target);
   config.grid = grid_over_requests(static_cast<unsigned>(heads) * Traits::kClusterSize, p.B);
   config.block = dim3(Traits::kNumThreads);
   config.cluster_size = Traits::kHasCluster ? Traits::kClusterSize : 1;
-  config.pdl = target.pdl;
-  config.stream = static_cast<cudaStream_t>(target.stream);
   return launch(kda_decode_kernel<Traits>, config, p, target.pdl ? early : DecodeEarly::kNothing);
 }
 

@@ -27,7 +27,7 @@ __global__ __launch_bounds__(32 * kWarps) void kda_output_norm_kernel(
   const float4 o = widen(Access::load(p.raw + t * p.raw_stride + column));
   const float4 logits = widen(Access::load(p.gate + t * p.gate_stride + column));
   const float4 weight = Access::load(p.weight + 4 * lane);
-  const float squares = t128_all_lanes<32>(t128_group(o, o));
+  const float squares = warp::sum(t128_group(o, o));
   const float4 gate = map(logits, sigmoid) * weight;
   Access::store(p.out + t * p.out_stride + column,
                 narrow((o * inverse_rms(squares, p.eps)) * gate));
@@ -39,11 +39,9 @@ void run(const KdaOutputNormProblem& p, const Target& target) {
   if (tasks == 0) return;
   const DeviceGuard guard(target.device.index);
   K3_CUDA_CHECK(guard.error());
-  LaunchConfig config;
+  LaunchConfig config = launch_config(target);
   config.grid = dim3(static_cast<unsigned>((tasks - 1) / kWarps + 1));
   config.block = dim3(32 * kWarps);
-  config.pdl = target.pdl;
-  config.stream = static_cast<cudaStream_t>(target.stream);
   K3_CUDA_CHECK(launch(kda_output_norm_kernel<QuadAccess<kVector>>, config, p));
 }
 

@@ -189,8 +189,8 @@ __device__ void halve_rows(float (&sums)[kRows], int lane) {
   for (int i = 0; i < kKept; ++i) {
     const float low = sums[i];
     const float high = sums[i + kKept];
-    sums[i] =
-        (is_upper ? high : low) + __shfl_xor_sync(kFullWarp, is_upper ? low : high, kDistance);
+    sums[i] = (is_upper ? high : low) +
+              __shfl_xor_sync(warp::kAllLanes, is_upper ? low : high, kDistance);
   }
   if constexpr (kKept > 1) halve_rows<kKept / 2>(sums, lane);
 }
@@ -199,7 +199,7 @@ __device__ void halve_rows(float (&sums)[kRows], int lane) {
 /// first.
 __device__ inline float sum_of_rows(float (&parts)[kRows], int lane) {
   halve_rows<kRows / 2>(parts, lane);
-  return t128_all_lanes<32 / kRows>(parts[0]);
+  return warp::sum<32 / kRows>(parts[0]);
 }
 
 /// Scales of a warp's rows, as sum_of_rows leaves them.
@@ -212,7 +212,7 @@ struct RowScales {
 
  private:
   __device__ static float of(float x, int row) {
-    return __shfl_sync(kFullWarp, x, 32 / kRows * row);
+    return __shfl_sync(warp::kAllLanes, x, 32 / kRows * row);
   }
 };
 

@@ -222,12 +222,10 @@ void run(const KdaRecomputeWuProblem& p, const Target& target) {
   const std::int64_t num_tasks = p.sequences.num_chunk_slots() * p.HV;
   const DeviceGuard guard(target.device.index);
   K3_CUDA_CHECK(guard.error());
-  LaunchConfig config;
+  LaunchConfig config = launch_config(target);
   config.grid = dim3(static_cast<unsigned>(std::min(num_tasks, kMaxGrid)));
   config.block = dim3(kThreads);
   config.dynamic_smem_bytes = sizeof(Shared);
-  config.pdl = target.pdl;
-  config.stream = static_cast<cudaStream_t>(target.stream);
   K3_CUDA_CHECK(launch(kda_recompute_wu_kernel<AT>, config, p, num_tasks));
 }
 

@@ -33,13 +33,11 @@ cudaError_t launch_verify(const KdaVerifyProblem& p, const Target& target) {
     if (error != cudaSuccess) return error;
     in_grid = std::min<std::int64_t>(heads, std::int64_t{Traits::kMinCtas} * sms);
   }
-  LaunchConfig config;
+  LaunchConfig config = launch_config(target);
   config.grid = dim3(static_cast<unsigned>(in_grid * Traits::kClusterSize));
   config.block = dim3(Traits::kNumThreads);
   config.dynamic_smem_bytes = verify_shared_bytes<Traits>(p.max_query_len);
   config.cluster_size = Traits::kClusterSize;
-  config.pdl = target.pdl;
-  config.stream = static_cast<cudaStream_t>(target.stream);
   return launch(kda_verify_kernel<Traits>, config, p, static_cast<int>(in_grid / p.H),
                 static_cast<int>(in_grid % p.H), target.pdl && heads <= kMaxWide);
 }

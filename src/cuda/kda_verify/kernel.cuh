@@ -72,7 +72,7 @@ __device__ void write_outputs(const KdaVerifyProblem& p, const VerifyTask<Traits
     const float4 o = reinterpret_cast<const float4*>(task.v(t))[task.lane % kGroups];
     return p.round_o == Rounding::kBF16 ? round_to_bf16(o) : o;
   };
-  const auto sum_in_cta = [&](float4 o) { return t128_all_lanes<kGroups>(t128_group(o, o)); };
+  const auto sum_in_cta = [&](float4 o) { return warp::sum<kGroups>(t128_group(o, o)); };
   const bool has_norm = p.onorm_gate != nullptr;
   if constexpr (kZ > 1) {
     if (has_norm) {
@@ -90,7 +90,7 @@ __device__ void write_outputs(const KdaVerifyProblem& p, const VerifyTask<Traits
     if (has_norm) {
       float sum = 0.0F;
       if constexpr (kZ > 1)
-        sum = t128_all_lanes<kZ>(task.shared->squares[t * kZ + task.lane % kZ]);
+        sum = warp::sum<kZ>(task.shared->squares[t * kZ + task.lane % kZ]);
       else
         sum = sum_in_cta(o);
       const float4 gate = reinterpret_cast<const float4*>(task.gate(t))[task.lane % kGroups];

@@ -119,7 +119,7 @@ __device__ void make_vectors(const KdaVerifyProblem& p, const VerifyTask<Traits>
       const float4 k = normalised_key(y);
       token.k.set(task.lane, k);
       mbarrier_wait(&task.shared->query_made[task.stage][t], task.parity);
-      const float qk = t128_all_lanes<32>(t128_group(k, token.q.get(task.lane)));
+      const float qk = warp::sum(t128_group(k, token.q.get(task.lane)));
       if (task.lane == 0) token.qk = qk;
     } else if (has_rows) {
       reinterpret_cast<float4*>(task.v(t))[task.lane] = y;

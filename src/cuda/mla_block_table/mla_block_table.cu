@@ -59,12 +59,10 @@ void mla_block_table(const MlaBlockTableProblem& problem, const Target& target) 
   if (problem.B == 0 || problem.M == 0) return;
   const DeviceGuard guard(target.device.index);
   K3_CUDA_CHECK(guard.error());
-  LaunchConfig config;
+  LaunchConfig config = launch_config(target);
   config.grid =
       grid_over_requests((static_cast<unsigned>(problem.M) - 1) / kThreads + 1, problem.B);
   config.block = dim3(kThreads);
-  config.pdl = target.pdl;
-  config.stream = static_cast<cudaStream_t>(target.stream);
   K3_CUDA_CHECK(launch(mla_block_table_kernel, config, problem,
                        Divider(static_cast<std::uint32_t>(problem.page_size))));
 }

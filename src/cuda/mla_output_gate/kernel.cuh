@@ -7,6 +7,7 @@
 
 #include "core/bf16.h"
 #include "cuda/common/approx.cuh"
+#include "cuda/common/bf16_vector.cuh"
 #include "cuda/common/divider.h"
 #include "cuda/common/packed_bf16.cuh"
 #include "cuda/common/pdl.cuh"
@@ -66,6 +67,7 @@ __device__ inline std::uint32_t clamp_gates(std::uint32_t gates) {
   return reinterpret_cast<const std::uint32_t&>(held);
 }
 
+/// Of a pair.
 __device__ inline std::uint32_t gated(std::uint32_t x, std::uint32_t gates) {
   const std::uint32_t held = clamp_gates(gates);
   const std::uint32_t s =
@@ -73,44 +75,33 @@ __device__ inline std::uint32_t gated(std::uint32_t x, std::uint32_t gates) {
   return pack_bf16(low_half(x) * low_half(s), high_half(x) * high_half(s));
 }
 
-__device__ inline uint4 gated(uint4 x, uint4 g) {
-  return {gated(x.x, g.x), gated(x.y, g.y), gated(x.z, g.z), gated(x.w, g.w)};
-}
-
-__device__ inline uint2 gated(uint2 x, uint2 g) { return {gated(x.x, g.x), gated(x.y, g.y)}; }
-
-__device__ inline unsigned short gated(unsigned short x, unsigned short g) {
-  return static_cast<unsigned short>(gated(std::uint32_t{x}, std::uint32_t{g}));
-}
-
-/// `Vector` is uint4, uint2 or, for one element, unsigned short.
-template <class Vector>
+template <int kVec>
 __global__ __launch_bounds__(kMlaOutputGateThreads) void mla_output_gate_kernel(
     const __grid_constant__ MlaOutputGateParams p) {
-  constexpr std::int64_t kVec = sizeof(Vector) / sizeof(bf16);
   pdl_launch_dependents();
   const std::uint32_t index = blockIdx.x * kMlaOutputGateThreads + threadIdx.x;
   if (index >= p.num_vectors) return;
   const std::uint32_t row = p.by_row_vectors.quotient(index);
   const std::uint32_t vector = index - row * p.row_vectors;
-  const std::int64_t column = vector * kVec;
+  const std::int64_t column = static_cast<std::int64_t>(vector) * kVec;
   const bf16* const x = p.x + row * p.x_stride + column;
   const bf16* const gate = p.gate + row * p.gate_stride + column;
   if constexpr (kVec > 1) {  // rows are aligned to 16 bytes then, and CTAs hold whole multiples
     const bool begins = threadIdx.x == 0 || vector == 0;
     if (begins && blockIdx.x < p.early_ctas) {
       const std::uint32_t of_cta = kMlaOutputGateThreads - threadIdx.x;
-      const std::uint32_t bytes =
-          min(p.row_vectors - vector, of_cta) * static_cast<std::uint32_t>(sizeof(Vector));
+      const std::uint32_t bytes = min(p.row_vectors - vector, of_cta) *
+                                  static_cast<std::uint32_t>(sizeof(Bf16Vector<kVec>));
       prefetch_l2(x, bytes);
       prefetch_l2(gate, bytes);
     }
   }
 
   pdl_wait();
-  const Vector result =
-      gated(*reinterpret_cast<const Vector*>(x), *reinterpret_cast<const Vector*>(gate));
-  __stcs(reinterpret_cast<Vector*>(p.out + row * p.out_stride + column), result);
+  const auto result =
+      map_pairs(load_vector<kVec>(x), load_vector<kVec>(gate),
+                [](std::uint32_t values, std::uint32_t gates) { return gated(values, gates); });
+  store_streaming(p.out + row * p.out_stride + column, result);
 }
 
 }  // namespace k3::cuda

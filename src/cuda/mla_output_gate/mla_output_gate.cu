@@ -11,13 +11,9 @@
 namespace k3::cuda {
 namespace {
 
-/// Up to here 8-byte accesses are faster: twice the warps, half the arithmetic in a row.
-constexpr std::int64_t kSmallOutputs = std::int64_t{1} << 21;
-
 /// Problems past 2^31 vectors take several launches.
-template <class Vector>
+template <int kVec>
 void run(const MlaOutputGateProblem& problem, const Target& target) {
-  constexpr std::int64_t kVec = sizeof(Vector) / sizeof(bf16);
   const DeviceGuard guard(target.device.index);
   K3_CUDA_CHECK(guard.error());
   const auto launch_block = [&](const VectorBlock& block) {
@@ -33,12 +29,10 @@ void run(const MlaOutputGateProblem& problem, const Target& target) {
     p.num_vectors = block.num_vectors;
     p.early_ctas = early_ctas(target, kMlaOutputGateThreads);
     p.by_row_vectors = block.by_row_vectors;
-    LaunchConfig config;
+    LaunchConfig config = launch_config(target);
     config.grid = block.grid(kMlaOutputGateThreads);
     config.block = dim3(kMlaOutputGateThreads);
-    config.pdl = target.pdl;
-    config.stream = static_cast<cudaStream_t>(target.stream);
-    return launch(mla_output_gate_kernel<Vector>, config, p);
+    return launch(mla_output_gate_kernel<kVec>, config, p);
   };
   K3_CUDA_CHECK(for_each_vector_block(problem.num_rows, problem.D / kVec, launch_block));
 }
@@ -56,13 +50,11 @@ const char* mla_output_gate_vec8_refusal(const MlaOutputGateProblem& p, const Ta
 }
 
 void mla_output_gate_vec8(const MlaOutputGateProblem& p, const Target& target) {
-  const bool small =
-      p.num_rows <= kSmallOutputs && p.D <= kSmallOutputs && p.num_rows * p.D <= kSmallOutputs;
-  return small ? run<uint2>(p, target) : run<uint4>(p, target);
+  return few_outputs(p.num_rows, p.D) ? run<4>(p, target) : run<8>(p, target);
 }
 
 void mla_output_gate_scalar(const MlaOutputGateProblem& problem, const Target& target) {
-  run<unsigned short>(problem, target);
+  run<1>(problem, target);
 }
 
 }  // namespace k3::cuda

@@ -19,12 +19,10 @@ void launch_over_tokens(std::int64_t num_tokens, int threads, std::size_t smem_b
   const DeviceGuard guard(target.device.index);
   K3_CUDA_CHECK(guard.error());
   for (std::int64_t first = 0; first < num_tokens; first += kMaxGrid) {
-    LaunchConfig config;
+    LaunchConfig config = launch_config(target);
     config.grid = dim3(static_cast<unsigned>(std::min(kMaxGrid, num_tokens - first)));
     config.block = dim3(static_cast<unsigned>(threads));
     config.dynamic_smem_bytes = smem_bytes;
-    config.pdl = target.pdl;
-    config.stream = static_cast<cudaStream_t>(target.stream);
     K3_CUDA_CHECK(launch(kernel, config, args..., first));
   }
 }

@@ -12,12 +12,10 @@ namespace k3::cuda {
 namespace {
 
 LaunchConfig config_of(const Target& target, int grid, int block, std::size_t smem_bytes) {
-  LaunchConfig config;
+  LaunchConfig config = launch_config(target);
   config.grid = dim3(static_cast<unsigned>(grid));
   config.block = dim3(static_cast<unsigned>(block));
   config.dynamic_smem_bytes = smem_bytes;
-  config.pdl = target.pdl;
-  config.stream = static_cast<cudaStream_t>(target.stream);
   return config;
 }
 

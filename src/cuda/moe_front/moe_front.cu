@@ -121,12 +121,10 @@ void moe_front_epilogue_two_launches(const MoeFrontEpilogueProblem& p, const Tar
   if (num_elements == 0) return;
   const DeviceGuard guard(target.device.index);
   K3_CUDA_CHECK(guard.error());
-  LaunchConfig config;
+  LaunchConfig config = launch_config(target);
   config.grid =
       dim3(static_cast<unsigned>(std::min((num_elements - 1) / kRoundThreads + 1, kMaxCtas)));
   config.block = dim3(kRoundThreads);
-  config.pdl = target.pdl;
-  config.stream = static_cast<cudaStream_t>(target.stream);
   K3_CUDA_CHECK(launch(round_kernel, config, p, num_elements));
 }
 
@@ -158,8 +156,7 @@ void moe_front_plain(const MoeFrontProblem& p, const Target& target) {
   const LtProduct product = product_of(p, target);
   const DeviceGuard guard(target.device.index);
   K3_CUDA_CHECK(guard.error());
-  K3_CUDA_CHECK(
-      launch_plain_product(product, target.pdl, static_cast<cudaStream_t>(target.stream)));
+  K3_CUDA_CHECK(launch_plain_product(product, target));
   run_epilogue(epilogue_over(p, product.c), target);
 }
 

@@ -86,15 +86,13 @@ __global__ __launch_bounds__(kThreads) void plain_product_kernel(
 
 }  // namespace
 
-cudaError_t launch_plain_product(const LtProduct& p, bool pdl, cudaStream_t stream) {
+cudaError_t launch_plain_product(const LtProduct& p, const Target& target) {
   constexpr std::int64_t kMaxCtas = (std::int64_t{1} << 31) - 1;
   const std::int64_t column_tiles = (p.N + kTile - 1) / kTile;
   const std::int64_t num_tiles = (p.M + kTile - 1) / kTile * column_tiles;
-  LaunchConfig config;
+  LaunchConfig config = launch_config(target);
   config.grid = dim3(static_cast<unsigned>(std::min(num_tiles, kMaxCtas)));
   config.block = dim3(kThreads);
-  config.pdl = pdl;
-  config.stream = stream;
   return launch(plain_product_kernel, config, p, column_tiles, num_tiles);
 }
 

@@ -52,11 +52,9 @@ void run(const MoePackTopkProblem& p, const Target& target) {
   if (num_vectors == 0) return;
   const DeviceGuard guard(target.device.index);
   K3_CUDA_CHECK(guard.error());
-  LaunchConfig config;
+  LaunchConfig config = launch_config(target);
   config.grid = dim3(static_cast<unsigned>(std::min((num_vectors - 1) / kThreads + 1, kMaxCtas)));
   config.block = dim3(kThreads);
-  config.pdl = target.pdl;
-  config.stream = static_cast<cudaStream_t>(target.stream);
   K3_CUDA_CHECK(
       launch(p.wide_ids ? pack_kernel<std::int64_t, kVec> : pack_kernel<std::int32_t, kVec>, config,
              p, row_vectors, num_vectors));

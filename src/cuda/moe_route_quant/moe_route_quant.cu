@@ -34,7 +34,7 @@ struct QuantiseRow {
       const GroupScale scale = group_scale<kFormat>(warp::max(largest_magnitude(x), lanes));
       if (vector >= vectors) continue;
       *reinterpret_cast<uint4*>(output + vector * kGroupQuantVec) =
-          quantise_vector<kFormat>(x, scale);
+          quantise_vector<kFormat>(x, scale.multiplier);
       if ((vector & (lanes - 1)) == 0) store_scale(p.scales, token, vector >> lanes_log2, scale);
     }
   }

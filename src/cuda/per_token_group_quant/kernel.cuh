@@ -52,16 +52,6 @@ __device__ inline void load_vector(const float* from, float (&x)[kGroupQuantVec]
   }
 }
 
-template <QuantFormat kFormat>
-__device__ uint4 quantise_vector(const float (&x)[kGroupQuantVec], const GroupScale& scale) {
-  std::uint32_t codes[kGroupQuantVec / 4];
-#pragma unroll
-  for (int i = 0; i < kGroupQuantVec / 4; ++i)
-    codes[i] = quantise_quad<kFormat>(x[4 * i], x[4 * i + 1], x[4 * i + 2], x[4 * i + 3],
-                                      scale.multiplier);
-  return {codes[0], codes[1], codes[2], codes[3]};
-}
-
 /// Groups never straddle warps: a row is a whole number of groups, and a warp as well.
 template <class T, QuantFormat kFormat>
 __global__ __launch_bounds__(kGroupQuantThreads) void group_quant_vec16_kernel(
@@ -82,7 +72,7 @@ __global__ __launch_bounds__(kGroupQuantThreads) void group_quant_vec16_kernel(
   if (is_past_the_end) return;
   const GroupScale scale = group_scale<kFormat>(amax);
   __stcs(reinterpret_cast<uint4*>(p.output_q + row * p.q_stride + column),
-         quantise_vector<kFormat>(x, scale));
+         quantise_vector<kFormat>(x, scale.multiplier));
   if ((vector & (p.lanes - 1)) == 0) store_scale(p.scales, row, vector >> p.lanes_log2, scale);
 }
 

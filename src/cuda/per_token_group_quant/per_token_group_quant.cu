@@ -83,10 +83,8 @@ void run(const PerTokenGroupQuantProblem& problem, const Target& target) {
   if (problem.T == 0 || problem.D == 0) return;
   const DeviceGuard guard(target.device.index);
   K3_CUDA_CHECK(guard.error());
-  LaunchConfig config;
+  LaunchConfig config = launch_config(target);
   config.block = dim3(kGroupQuantThreads);
-  config.pdl = target.pdl;
-  config.stream = static_cast<cudaStream_t>(target.stream);
   K3_CUDA_CHECK((problem.input_dtype == DType::kF32
                      ? launch_format<Variant, float>(problem, config)
                      : launch_format<Variant, bf16>(problem, config)));

@@ -13,48 +13,40 @@
 namespace k3::cuda {
 namespace {
 
-template <class Traits>
-cudaError_t launch_all(const SituAndMulProblem& problem, bool pdl, cudaStream_t stream) {
+/// Problems past 2^31 vectors take several launches.
+template <int kVec, bool kBetaIsFour, bool kHasSoftUp>
+cudaError_t launch_all(const SituAndMulProblem& problem, const Target& target) {
   SituAndMulParams p;
   p.input_stride = problem.input_stride;
   p.out_stride = problem.out_stride;
   p.caps = situ_caps(problem.beta, problem.linear_beta);
 
-  return for_each_vector_block(
-      problem.num_rows, problem.D / Traits::kVec, [&](const VectorBlock& block) {
-        p.row_vectors = block.row_vectors;
-        p.num_vectors = block.num_vectors;
-        p.by_row_vectors = block.by_row_vectors;
-        const std::int64_t column = block.first_vector * Traits::kVec;
-        p.gate = problem.input + block.first_row * problem.input_stride + column;
-        p.up = p.gate + problem.D;
-        p.out = problem.out + block.first_row * problem.out_stride + column;
-        LaunchConfig config;
-        config.grid = block.grid(Traits::kNumThreads);
-        config.block = dim3(Traits::kNumThreads);
-        config.pdl = pdl;
-        config.stream = stream;
-        return launch(situ_and_mul_kernel<Traits>, config, p);
-      });
-}
-
-/// `kVec` is 8, 4 or 1. Problems past 2^31 vectors take several launches.
-template <int kVec>
-cudaError_t launch_situ_and_mul(const SituAndMulProblem& problem, bool pdl, cudaStream_t stream) {
-  const bool beta_is_four = problem.beta == 4.0F;
-  if (problem.has_linear_beta)
-    return beta_is_four ? launch_all<SituAndMulTraits<kVec, true, true>>(problem, pdl, stream)
-                        : launch_all<SituAndMulTraits<kVec, false, true>>(problem, pdl, stream);
-  return beta_is_four ? launch_all<SituAndMulTraits<kVec, true, false>>(problem, pdl, stream)
-                      : launch_all<SituAndMulTraits<kVec, false, false>>(problem, pdl, stream);
+  return for_each_vector_block(problem.num_rows, problem.D / kVec, [&](const VectorBlock& block) {
+    p.row_vectors = block.row_vectors;
+    p.num_vectors = block.num_vectors;
+    p.by_row_vectors = block.by_row_vectors;
+    const std::int64_t column = block.first_vector * kVec;
+    p.gate = problem.input + block.first_row * problem.input_stride + column;
+    p.up = p.gate + problem.D;
+    p.out = problem.out + block.first_row * problem.out_stride + column;
+    LaunchConfig config = launch_config(target);
+    config.grid = block.grid(kSituAndMulThreads);
+    config.block = dim3(kSituAndMulThreads);
+    return launch(situ_and_mul_kernel<kVec, kBetaIsFour, kHasSoftUp>, config, p);
+  });
 }
 
 template <int kVec>
 void run(const SituAndMulProblem& problem, const Target& target) {
   const DeviceGuard guard(target.device.index);
   K3_CUDA_CHECK(guard.error());
-  K3_CUDA_CHECK(
-      launch_situ_and_mul<kVec>(problem, target.pdl, static_cast<cudaStream_t>(target.stream)));
+  const bool beta_is_four = problem.beta == 4.0F;
+  if (problem.has_linear_beta)
+    K3_CUDA_CHECK((beta_is_four ? launch_all<kVec, true, true>(problem, target)
+                                : launch_all<kVec, false, true>(problem, target)));
+  else
+    K3_CUDA_CHECK((beta_is_four ? launch_all<kVec, true, false>(problem, target)
+                                : launch_all<kVec, false, false>(problem, target)));
 }
 
 }  // namespace
@@ -69,10 +61,8 @@ const char* situ_and_mul_vec8_refusal(const SituAndMulProblem& problem, const Ta
 }
 
 void situ_and_mul_vec8(const SituAndMulProblem& problem, const Target& target) {
-  const bool small = problem.num_rows <= kSituAndMulSmallOutputs &&
-                     problem.D <= kSituAndMulSmallOutputs &&
-                     problem.num_rows * problem.D <= kSituAndMulSmallOutputs;
-  return small ? run<4>(problem, target) : run<8>(problem, target);
+  return few_outputs(problem.num_rows, problem.D) ? run<4>(problem, target)
+                                                  : run<8>(problem, target);
 }
 
 void situ_and_mul_scalar(const SituAndMulProblem& problem, const Target& target) {

@@ -131,8 +131,7 @@ __device__ float largest_of_group(float x, unsigned lane, const Max& max) {
 
 /// The codes of a lane, and the scale of its group.
 template <QuantFormat kFormat>
-__device__ GroupScale quantise_lane(const float (&v)[kSituQuantVec], unsigned lane,
-                                    std::uint32_t (&codes)[kSituQuantVec / 4]) {
+__device__ GroupScale quantise_lane(const float (&v)[kSituQuantVec], unsigned lane, uint4& codes) {
   float amax = 0.0F;
 #pragma unroll
   for (int i = 0; i < kSituQuantVec; ++i) amax = max_or_nan(amax, fabsf(v[i]));
@@ -140,24 +139,22 @@ __device__ GroupScale quantise_lane(const float (&v)[kSituQuantVec], unsigned la
   if (isnan(amax)) {  // in all lanes of the group: NaN is left out of the scale
     amax = largest_of_group(largest_magnitude(v), lane, fmaxf);
     const GroupScale scale = group_scale<kFormat>(amax);
-#pragma unroll
-    for (int i = 0; i < kSituQuantVec / 4; ++i)
-      codes[i] = quantise_quad<kFormat>(v[4 * i], v[4 * i + 1], v[4 * i + 2], v[4 * i + 3],
-                                        scale.multiplier);
+    codes = quantise_vector<kFormat>(v, scale.multiplier);
     return scale;
   }
   const GroupScale scale = group_scale<kFormat>(amax);
   const float m = scale.multiplier;
-#pragma unroll
-  for (int i = 0; i < kSituQuantVec / 4; ++i)
-    codes[i] = e4m3_quad(v[4 * i] * m, v[4 * i + 1] * m, v[4 * i + 2] * m, v[4 * i + 3] * m);
+  codes = {e4m3_quad(v[0] * m, v[1] * m, v[2] * m, v[3] * m),
+           e4m3_quad(v[4] * m, v[5] * m, v[6] * m, v[7] * m),
+           e4m3_quad(v[8] * m, v[9] * m, v[10] * m, v[11] * m),
+           e4m3_quad(v[12] * m, v[13] * m, v[14] * m, v[15] * m)};
   return scale;
 }
 
 /// 16 outputs of a lane from its two runs of gates and of ups.
 template <bool kBounded, QuantFormat kFormat>
 __device__ GroupScale quantise_situ(const SituQuantParams& p, const bf16* gates_at, unsigned lane,
-                                    std::uint32_t (&codes)[kSituQuantVec / 4]) {
+                                    uint4& codes) {
   const uint4 gates[2] = {*reinterpret_cast<const uint4*>(gates_at),
                           *reinterpret_cast<const uint4*>(gates_at + p.run_offset)};
   const uint4 ups[2] = {*reinterpret_cast<const uint4*>(gates_at + p.up_offset),
@@ -230,11 +227,11 @@ __launch_bounds__(kSituQuantThreads, kSituQuantCtasPerSm) void situ_mul_quant_li
     scales.data = static_cast<float*>(scales.data) + offset(p.scale_expert, p.scale_row);
     for (int vector = own_vector; vector < p.row_vectors; vector += vector_step) {
       const auto lane_in_row = static_cast<std::uint32_t>(vector);
-      std::uint32_t codes[kSituQuantVec / 4];
+      uint4 codes;
       const GroupScale scale = quantise_situ<kBounded, kFormat>(
           p, input + std::uint64_t{lane_in_row} * p.lane_step, threadIdx.x % 32, codes);
       __stcs(reinterpret_cast<uint4*>(output_q + std::uint64_t{lane_in_row} * kSituQuantVec),
-             uint4{codes[0], codes[1], codes[2], codes[3]});
+             codes);
       if (lane_in_row % kSituQuantLanes == 0)
         store_scale(scales, 0, lane_in_row / kSituQuantLanes, scale);
     }

@@ -16,13 +16,6 @@ namespace {
 constexpr std::int64_t kMaxStride = (std::int64_t{1} << 31) - 1;
 constexpr std::int64_t kMaxRows = std::int64_t{1} << 30;
 
-LaunchConfig config_of(const Target& target) {
-  LaunchConfig config;
-  config.pdl = target.pdl;
-  config.stream = static_cast<cudaStream_t>(target.stream);
-  return config;
-}
-
 SituQuantParams params_of(const SituMulQuantProblem& problem) {
   SituQuantParams p;
   p.input = problem.input;
@@ -110,7 +103,7 @@ void situ_mul_quant_live_rows(const SituMulQuantProblem& problem, const Target& 
   const DeviceGuard guard(target.device.index);
   K3_CUDA_CHECK(guard.error());
   SituQuantParams p = params_of(problem);
-  LaunchConfig config = config_of(target);
+  LaunchConfig config = launch_config(target);
   const int num_sms = properties(target.device.index).num_sms;
   if (problem.masked_m.defined())
     set_masked_grid(p, num_sms, config);
@@ -127,7 +120,7 @@ void situ_mul_quant_warp_per_group(const SituMulQuantProblem& problem, const Tar
   const DeviceGuard guard(target.device.index);
   K3_CUDA_CHECK(guard.error());
   const SituCaps caps = situ_caps(problem.beta, problem.linear_beta);
-  LaunchConfig config = config_of(target);
+  LaunchConfig config = launch_config(target);
   config.grid = dim3(static_cast<unsigned>(std::min(num_rows, kMaxCtas)));
   config.block = dim3(256);
   K3_CUDA_CHECK(problem.format == QuantFormat::kE4M3UE8M0

@@ -74,13 +74,7 @@ __device__ inline void add_mass(std::uint32_t* low, std::uint32_t* high, std::ui
 /// Adds those ahead of it to `below`, and gives the sum of all.
 __device__ inline int first_to_reach(std::uint64_t mass, std::uint64_t wanted, std::uint64_t& below,
                                      std::uint64_t& all) {
-  const int lane = threadIdx.x % 32;
-  std::uint64_t end = mass;
-#pragma unroll
-  for (int distance = 1; distance < 32; distance *= 2) {
-    const std::uint64_t other = __shfl_up_sync(warp::kAllLanes, end, distance);
-    if (lane >= distance) end += other;
-  }
+  const std::uint64_t end = warp::inclusive_sum(mass, threadIdx.x % 32);
   all = __shfl_sync(warp::kAllLanes, end, 31);
   if (wanted > below + all) wanted = below + all;
   const int found = __ffs(__ballot_sync(warp::kAllLanes, below + end >= wanted)) - 1;
@@ -180,11 +174,9 @@ __global__ __launch_bounds__(kThreads) void top_p_renorm_kernel(
     });
     __syncthreads();  // this CTA's sums are there
     for (int group = warp; group < kTopPGroups; group += kWarps) {
-      std::uint64_t mass = shared.sums[pass][0][32 * group + lane] +
-                           (std::uint64_t{shared.sums[pass][1][32 * group + lane]} << 32);
-#pragma unroll
-      for (int distance = 16; distance > 0; distance /= 2)
-        mass += __shfl_xor_sync(warp::kAllLanes, mass, distance);
+      const std::uint64_t mass =
+          warp::sum(shared.sums[pass][0][32 * group + lane] +
+                    (std::uint64_t{shared.sums[pass][1][32 * group + lane]} << 32));
       if (lane == 0) shared.groups[pass][group] = mass;
     }
     if constexpr (kRanks > 1)

@@ -25,12 +25,10 @@ cudaError_t launch_rows(const TopPRenormProblem& problem, const Target& target) 
     p.V = problem.V;
     p.mass_bits = problem.mass_bits();
     p.top_p = problem.top_p;
-    LaunchConfig config;
+    LaunchConfig config = launch_config(target);
     config.grid = dim3(static_cast<unsigned>(std::min(kMaxRows, problem.B - row)) * kRanks);
     config.block = dim3(kThreads);
     config.cluster_size = kRanks;
-    config.pdl = target.pdl;
-    config.stream = static_cast<cudaStream_t>(target.stream);
     const cudaError_t error = launch(top_p_renorm_kernel<kVec, kThreads, kRanks, kHeld>, config, p);
     if (error != cudaSuccess) return error;
   }

@@ -39,11 +39,9 @@ cudaError_t launch_all(const VisionRopeProblem& problem, const Target& target) {
       p.k_out = part(problem.k_out);
       p.freqs = problem.freqs + t * problem.freqs_stride;
       p.num_units = static_cast<std::uint32_t>(std::min(max_tokens, problem.T - t) * p.token_units);
-      LaunchConfig config;
+      LaunchConfig config = launch_config(target);
       config.grid = dim3((p.num_units - 1) / kRopeThreads + 1);
       config.block = dim3(kRopeThreads);
-      config.pdl = target.pdl;
-      config.stream = static_cast<cudaStream_t>(target.stream);
       const cudaError_t error = launch(vision_rope_kernel<T, kPairs>, config, p);
       if (error != cudaSuccess) return error;
     }
