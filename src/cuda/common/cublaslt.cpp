@@ -157,12 +157,17 @@ Plan make_plan(cublasLtHandle_t handle, const LtProduct& p) {
   return plan;
 }
 
-/// Plans by what they depend on. Guarded by its mutex; never destroyed.
+/// What a plan depends on.
+using PlanKey = std::array<std::int64_t, 8>;
+
+PlanKey key_of(const LtProduct& p, int device) {
+  return {device, p.M, p.N, p.K, p.a_stride, p.b_stride, alignment_of(p.a), alignment_of(p.b)};
+}
+
+/// Guarded by its mutex; never destroyed.
 class Plans {
  public:
-  const Plan& get(const LtProduct& p, int device) {
-    const Key key = {device,           p.M, p.N, p.K, p.a_stride, p.b_stride, alignment_of(p.a),
-                     alignment_of(p.b)};
+  const Plan& get(const PlanKey& key, const LtProduct& p, int device) {
     const std::lock_guard lock(mutex_);
     const auto found = plans_.find(key);
     if (found != plans_.end()) return found->second;
@@ -175,15 +180,23 @@ class Plans {
   }
 
  private:
-  using Key = std::array<std::int64_t, 8>;
   std::mutex mutex_;
   std::map<int, cublasLtHandle_t> handles_;
-  std::map<Key, Plan> plans_;
+  std::map<PlanKey, Plan> plans_;
 };
 
+/// A call asks twice, for whether it is refused and to run: the second time a thread finds the plan
+/// that it had last.
 const Plan& plan_of(const LtProduct& product, int device) {
   static Plans& plans = *new Plans;
-  return plans.get(product, device);
+  thread_local PlanKey last_key = {};
+  thread_local const Plan* last = nullptr;
+  const PlanKey key = key_of(product, device);
+  if (last == nullptr || key != last_key) {
+    last = &plans.get(key, product, device);
+    last_key = key;
+  }
+  return *last;
 }
 
 }  // namespace
