@@ -15,36 +15,19 @@
 #include <cstdint>
 
 #include "cpu/add3.h"
+#include "cpu/bf16-inl.h"
 #include "cpu/row_spans.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace k3::cpu::HWY_NAMESPACE {
-namespace hn = hwy::HWY_NAMESPACE;
 namespace {
 
 using BF16Tag = hn::ScalableTag<std::uint16_t>;
 using WordTag = hn::Repartition<std::uint32_t, BF16Tag>;
-using FloatTag = hn::Repartition<float, BF16Tag>;
-using WordVec = hn::Vec<WordTag>;
-using FloatVec = hn::Vec<FloatTag>;
+using FloatVec = hn::Vec<hn::Repartition<float, BF16Tag>>;
 
-HWY_INLINE FloatVec even_values(WordVec pairs) {
-  return hn::BitCast(FloatTag(), hn::ShiftLeft<16>(pairs));
-}
-HWY_INLINE FloatVec odd_values(WordVec pairs) {
-  return hn::BitCast(FloatTag(), hn::And(pairs, hn::Set(WordTag(), 0xFFFF0000)));
-}
-
-/// The bits of x rounded to bf16, to nearest even, in the high halves; the low ones hold rest. A
-/// NaN of such sums has a low half of zeros, which rounding leaves alone.
-HWY_INLINE WordVec rounded_high_halves(FloatVec x) {
-  const WordTag du32;
-  const auto u = hn::BitCast(du32, x);
-  const auto odd = hn::And(hn::ShiftRight<16>(u), hn::Set(du32, 1));
-  return hn::Add(hn::Add(u, hn::Set(du32, 0x7FFF)), odd);
-}
-
-HWY_INLINE WordVec rounded_sum(FloatVec a, FloatVec b, FloatVec c) {
+/// A NaN of such sums has a low half of zeros, which rounding leaves alone.
+HWY_INLINE hn::Vec<WordTag> rounded_sum(FloatVec a, FloatVec b, FloatVec c) {
   return rounded_high_halves(hn::Add(odd_values(rounded_high_halves(hn::Add(a, b))), c));
 }
 
@@ -91,8 +74,7 @@ void add3_span(const bf16* a_at, const bf16* b_at, const bf16* c_at, bf16* out_a
   auto* out = reinterpret_cast<std::uint16_t*>(out_at);
   std::int64_t i = 0;
   if (stream) {
-    const auto past = static_cast<std::int64_t>(reinterpret_cast<std::uintptr_t>(out) / 2) % lanes;
-    i = std::min((lanes - past) % lanes, count);
+    i = unaligned_head(out, count, lanes);
     add_rest(a, b, c, out, i);
     for (; i + lanes <= count; i += lanes) add_vector<true>(a + i, b + i, c + i, out + i);
     hwy::FlushStream();

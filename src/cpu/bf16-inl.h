@@ -58,6 +58,46 @@ HWY_INLINE void store_bf16(DF df, hn::Vec<DF> x, bf16* to) {
   hn::StoreU(hn::DemoteTo(du16, bits), du16, reinterpret_cast<std::uint16_t*>(to));
 }
 
+// Vectors of words that hold two bf16 each come apart into fp32 vectors of their even elements (low
+// halves) and of their odd ones in one instruction each, without a shuffle.
+
+template <class V>
+HWY_INLINE hn::Vec<hn::RebindToFloat<hn::DFromV<V>>> even_values(V pairs) {
+  return hn::BitCast(hn::RebindToFloat<hn::DFromV<V>>(), hn::ShiftLeft<16>(pairs));
+}
+template <class V>
+HWY_INLINE hn::Vec<hn::RebindToFloat<hn::DFromV<V>>> odd_values(V pairs) {
+  const hn::DFromV<V> du32;
+  return hn::BitCast(hn::RebindToFloat<decltype(du32)>(),
+                     hn::And(pairs, hn::Set(du32, 0xFFFF0000)));
+}
+
+/// The bits of x rounded to bf16, to nearest even, in the high halves; the low ones hold rest. For
+/// numbers, and for NaNs whose low half is zero: rounding leaves those alone.
+template <class V>
+HWY_INLINE hn::Vec<hn::RebindToUnsigned<hn::DFromV<V>>> rounded_high_halves(V x) {
+  const hn::RebindToUnsigned<hn::DFromV<V>> du32;
+  const auto u = hn::BitCast(du32, x);
+  const auto odd = hn::And(hn::ShiftRight<16>(u), hn::Set(du32, 1));
+  return hn::Add(hn::Add(u, hn::Set(du32, 0x7FFF)), odd);
+}
+
+template <class DF>
+struct EvenOdd {
+  hn::Vec<DF> even;
+  hn::Vec<DF> odd;
+};
+
+/// 2 * Lanes(df) consecutive values. No alignment beyond the element.
+template <class DF>
+HWY_INLINE EvenOdd<DF> load_even_odd(DF /*df*/, const bf16* from) {
+  const hn::RebindToUnsigned<DF> du32;
+  const hn::Repartition<std::uint16_t, DF> du16;
+  const auto pairs =
+      hn::BitCast(du32, hn::LoadU(du16, reinterpret_cast<const std::uint16_t*>(from)));
+  return {even_values(pairs), odd_values(pairs)};
+}
+
 /// The first `count` < Lanes(df) values and zeros; touches no memory beyond them.
 template <class DF>
 HWY_INLINE hn::Vec<DF> load_bf16_n(DF df, const bf16* from, std::size_t count) {

@@ -49,13 +49,11 @@ struct Magnitudes {
 };
 
 HWY_INLINE Magnitudes load_magnitudes(const bf16* from) {
-  const GroupTag df;
   const GroupTag16 di16;
   const hn::RebindToUnsigned<GroupTag> du32;
   const auto bits = hn::LoadU(di16, reinterpret_cast<const std::int16_t*>(from));
   const auto pairs = hn::BitCast(du32, hn::And(bits, hn::Set(di16, 0x7FFF)));
-  return {hn::BitCast(df, hn::ShiftLeft<16>(pairs)),
-          hn::BitCast(df, hn::And(pairs, hn::Set(du32, 0xFFFF0000))), hn::ShiftRight<15>(bits)};
+  return {even_values(pairs), odd_values(pairs), hn::ShiftRight<15>(bits)};
 }
 
 /// 32-bit lanes, of which the low halves count, as 16-bit lanes.

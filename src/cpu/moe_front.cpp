@@ -18,6 +18,7 @@
 #include "cpu/moe_front.h"
 #include "cpu/moe_route_topk.h"
 #include "cpu/parallel.h"
+#include "cpu/row_spans.h"
 
 #ifndef K3_CPU_MOE_FRONT_TILE_
 #define K3_CPU_MOE_FRONT_TILE_
@@ -121,8 +122,7 @@ constexpr std::int64_t kTileRows = 16;
 constexpr std::int64_t kTileTokens = 32;
 constexpr double kProductTime = 1e-4;  ///< microseconds of one thread for a multiply-add, roughly
 
-constexpr std::int64_t kSpan = 16384;  ///< elements of a task
-constexpr double kRoundTime = 4e-4;    ///< microseconds of one thread for an element, roughly
+constexpr RowSpans kRounded = {.task_outputs = 16384, .output_time = 4e-4};  // 7 us a task
 
 }  // namespace
 
@@ -154,22 +154,11 @@ void moe_front(const MoeFrontProblem& p, const Target& target) {
 
 void moe_front_epilogue(const MoeFrontEpilogueProblem& p, const Target& target) {
   moe_route(p.routing, target);
-  const std::int64_t T = p.routing.num_tokens;
-  if (T == 0 || p.L == 0) return;
   const auto round = HWY_DYNAMIC_DISPATCH(round_span);
-  const std::int64_t span = std::min(p.L, kSpan);
-  const std::int64_t spans_per_row = (p.L - 1) / span + 1;
-  const std::int64_t spans_per_task = kSpan / span;
-  const std::int64_t num_spans = T * spans_per_row;
-  const int threads = useful_threads(
-      target.threads, kRoundTime * static_cast<double>(T) * static_cast<double>(p.L));
-  parallel_for((num_spans - 1) / spans_per_task + 1, threads, [&](std::int64_t task, int) {
-    const std::int64_t end = std::min((task + 1) * spans_per_task, num_spans);
-    for (std::int64_t i = task * spans_per_task; i < end; ++i) {
-      const std::int64_t begin = i % spans_per_row * span;
-      round(p, i / spans_per_row, begin, std::min(begin + span, p.L));
-    }
-  });
+  for_each_row_span(p.routing.num_tokens, p.L, target.threads, kRounded,
+                    [&](std::int64_t token, std::int64_t begin, std::int64_t count) {
+                      round(p, token, begin, begin + count);
+                    });
 }
 
 }  // namespace k3::cpu

@@ -8,13 +8,12 @@
 
 #include <hwy/highway.h>
 
-#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 
 #include "cpu/bf16-inl.h"
 #include "cpu/moe_pack_topk.h"
-#include "cpu/parallel.h"
+#include "cpu/row_spans.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace k3::cpu::HWY_NAMESPACE {
@@ -69,27 +68,16 @@ namespace {
 
 HWY_EXPORT(pack_span);
 
-constexpr std::int64_t kTaskWords = 32768;
-constexpr double kWordTime = 3e-4;  ///< microseconds of one thread, roughly
+constexpr RowSpans kShares = {.task_outputs = 32768, .output_time = 3e-4};  // 10 us a task
 
 }  // namespace
 
 void moe_pack_topk(const MoePackTopkProblem& p, const Target& target) {
-  if (p.num_rows == 0 || p.columns == 0) return;
   const auto pack = HWY_DYNAMIC_DISPATCH(pack_span);
-  const std::int64_t span = std::min(p.columns, kTaskWords);
-  const std::int64_t spans_per_row = (p.columns - 1) / span + 1;
-  const std::int64_t spans_per_task = kTaskWords / span;
-  const std::int64_t num_spans = p.num_rows * spans_per_row;
-  const int threads = useful_threads(
-      target.threads, kWordTime * static_cast<double>(p.num_rows) * static_cast<double>(p.columns));
-  parallel_for((num_spans - 1) / spans_per_task + 1, threads, [&](std::int64_t task, int) {
-    const std::int64_t end = std::min((task + 1) * spans_per_task, num_spans);
-    for (std::int64_t i = task * spans_per_task; i < end; ++i) {
-      const std::int64_t begin = i % spans_per_row * span;
-      pack(p, i / spans_per_row, begin, std::min(begin + span, p.columns));
-    }
-  });
+  for_each_row_span(p.num_rows, p.columns, target.threads, kShares,
+                    [&](std::int64_t row, std::int64_t begin, std::int64_t count) {
+                      pack(p, row, begin, begin + count);
+                    });
 }
 
 }  // namespace k3::cpu

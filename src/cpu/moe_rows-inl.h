@@ -16,6 +16,7 @@
 #include <iterator>
 
 #include "cpu/bf16-inl.h"
+#include "cpu/moe_row_spans.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace k3::cpu::HWY_NAMESPACE {
@@ -23,7 +24,7 @@ namespace k3::cpu::HWY_NAMESPACE {
 /// Rows that one pass over the sums adds.
 inline constexpr int kRowsAtOnce = 4;
 /// Sums that a task keeps in the L1.
-inline constexpr std::int64_t kMaxRowSums = 4096;
+inline constexpr std::int64_t kMaxRowSums = kMoeTaskColumns;
 
 /// Zeros at first. Whole vectors may be read and written at its end.
 struct RowSums {

@@ -8,12 +8,11 @@
 
 #include <hwy/highway.h>
 
-#include <algorithm>
 #include <cstdint>
 
+#include "cpu/moe_row_spans.h"
 #include "cpu/moe_rows-inl.h"
 #include "cpu/moe_topk_sum.h"
-#include "cpu/parallel.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace k3::cpu::HWY_NAMESPACE {
@@ -41,20 +40,14 @@ namespace {
 
 HWY_EXPORT(sum_slots);
 
-constexpr std::int64_t kTaskColumns = 4096;
-constexpr double kElementTime = 1.2e-4;  ///< microseconds of one thread, roughly
-
 }  // namespace
 
 void moe_topk_sum(const MoeTopkSumProblem& p, const Target& target) {
   const auto sum = HWY_DYNAMIC_DISPATCH(sum_slots);
-  const std::int64_t parts = (p.H + kTaskColumns - 1) / kTaskColumns;
-  const int threads =
-      useful_threads(target.threads, kElementTime * static_cast<double>(p.T) * (p.topk + 1) * p.H);
-  parallel_for(p.T * parts, threads, [&](std::int64_t task, int /*thread*/) {
-    const std::int64_t column = task % parts * kTaskColumns;
-    sum(p, task / parts, column, std::min(kTaskColumns, p.H - column));
-  });
+  for_each_row_span(p.T, p.H, target.threads, moe_row_spans(p.topk),
+                    [&](std::int64_t token, std::int64_t column, std::int64_t count) {
+                      sum(p, token, column, count);
+                    });
 }
 
 }  // namespace k3::cpu

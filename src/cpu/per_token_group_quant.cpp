@@ -13,8 +13,8 @@
 #include <cstdint>
 
 #include "cpu/group_quant-inl.h"
-#include "cpu/parallel.h"
 #include "cpu/per_token_group_quant.h"
+#include "cpu/row_spans.h"
 #include "cpu/scale_rows.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -75,7 +75,7 @@ namespace {
 
 HWY_EXPORT(quantise_groups);
 
-/// Values per task, about 15 us of work: several short rows, or a part of a long one.
+/// About 15 us of work.
 constexpr std::int64_t kTaskValues = 32768;
 constexpr double kValueTime = 4e-4;  ///< microseconds of one thread, roughly
 
@@ -84,22 +84,12 @@ constexpr double kValueTime = 4e-4;  ///< microseconds of one thread, roughly
 void per_token_group_quant(const PerTokenGroupQuantProblem& p, const Target& target) {
   if (p.T == 0 || p.D == 0) return;
   const auto quantise = HWY_DYNAMIC_DISPATCH(quantise_groups);
-  const std::int64_t G = p.scales.num_groups;
-  const std::int64_t span = std::min(G, kTaskValues / p.group_size);
-  const std::int64_t spans_per_row = (G + span - 1) / span;
-  const std::int64_t spans_per_task =
-      std::max<std::int64_t>(kTaskValues / (span * p.group_size), 1);
-  const std::int64_t num_spans = p.T * spans_per_row;
-  const int threads = useful_threads(
-      target.threads, kValueTime * static_cast<double>(p.T) * static_cast<double>(p.D));
-  parallel_for((num_spans + spans_per_task - 1) / spans_per_task, threads,
-               [&](std::int64_t task, int /*thread*/) {
-                 const std::int64_t end = std::min((task + 1) * spans_per_task, num_spans);
-                 for (std::int64_t i = task * spans_per_task; i < end; ++i) {
-                   const std::int64_t begin = i % spans_per_row * span;
-                   quantise(p, i / spans_per_row, begin, std::min(begin + span, G));
-                 }
-               });
+  const RowSpans shares = {.task_outputs = kTaskValues / p.group_size,
+                           .output_time = kValueTime * static_cast<double>(p.group_size)};
+  for_each_row_span(p.T, p.scales.num_groups, target.threads, shares,
+                    [&](std::int64_t row, std::int64_t begin, std::int64_t count) {
+                      quantise(p, row, begin, begin + count);
+                    });
 }
 
 }  // namespace k3::cpu

@@ -8,7 +8,7 @@
 
 namespace k3::cpu {
 
-/// How the elements of [rows, D] are shared out.
+/// How the outputs of [rows, D] are shared out: elements, or groups of them.
 struct RowSpans {
   std::int64_t task_outputs;  ///< of a task: several short rows, or a part of a long one
   double output_time;         ///< microseconds of one thread, roughly
@@ -41,6 +41,15 @@ inline constexpr std::int64_t kStreamOutputs = std::int64_t{1} << 22;
 
 inline bool stream_outputs(std::int64_t num_rows, std::int64_t D) {
   return num_rows >= (kStreamOutputs + D - 1) / D;
+}
+
+/// Of `count` elements, those ahead of the first at a multiple of `lanes` elements' bytes, where
+/// stores past the caches begin.
+template <class T>
+std::int64_t unaligned_head(const T* to, std::int64_t count, std::int64_t lanes) {
+  const auto past =
+      static_cast<std::int64_t>(reinterpret_cast<std::uintptr_t>(to) / sizeof(T)) % lanes;
+  return std::min(count, (lanes - past) % lanes);
 }
 
 }  // namespace k3::cpu

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Rows of w times rows of x: kRows of the one and kTokens of the other at a time, one chain of
-// multiply-adds an output. w streams from memory once; the passes over further rows of x find it in
-// the cache. docs/tiny_gemm.md has the figures.
+// multiply-adds an output. Which values are even and which odd does not matter to a sum of
+// products. w streams from memory once; the passes over further rows of x find it in the cache.
+// docs/tiny_gemm.md has the figures.
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "cpu/tiny_gemm.cpp"
@@ -20,24 +21,6 @@
 HWY_BEFORE_NAMESPACE();
 namespace k3::cpu::HWY_NAMESPACE {
 namespace {
-
-/// 2 * Lanes(df) consecutive values: those of even and those of odd index. Which is which does not
-/// matter to a sum of products, and apart they take one instruction each.
-template <class DF>
-struct EvenOdd {
-  hn::Vec<DF> even;
-  hn::Vec<DF> odd;
-};
-
-template <class DF>
-HWY_INLINE EvenOdd<DF> load_even_odd(DF df, const bf16* from) {
-  const hn::RebindToUnsigned<DF> du32;
-  const hn::Repartition<std::uint16_t, DF> du16;
-  const auto pairs =
-      hn::BitCast(du32, hn::LoadU(du16, reinterpret_cast<const std::uint16_t*>(from)));
-  return {hn::BitCast(df, hn::ShiftLeft<16>(pairs)),
-          hn::BitCast(df, hn::And(pairs, hn::Set(du32, 0xFFFF0000U)))};
-}
 
 /// The first `count` values and zeros; touches no memory beyond them.
 template <class DF>

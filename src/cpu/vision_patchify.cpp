@@ -19,6 +19,7 @@
 
 #include "cpu/bf16-inl.h"
 #include "cpu/parallel.h"
+#include "cpu/row_spans.h"
 #include "cpu/vision_patchify.h"
 
 #ifndef K3_CPU_VISION_PATCHIFY_TASK_
@@ -173,8 +174,7 @@ HWY_INLINE void normalise(const In* pixels, std::int64_t width, float scale, flo
 HWY_INLINE void stream_bytes(const std::byte* from, std::byte* to, std::int64_t bytes) {
   const hn::ScalableTag<std::uint8_t> d;
   const auto step = static_cast<std::int64_t>(hn::Lanes(d));
-  const auto past = static_cast<std::int64_t>(reinterpret_cast<std::uintptr_t>(to)) % step;
-  std::int64_t at = std::min(bytes, past == 0 ? 0 : step - past);
+  std::int64_t at = unaligned_head(to, bytes, step);
   std::memcpy(to, from, static_cast<std::size_t>(at));
   for (; at + step <= bytes; at += step)
     hn::Stream(hn::LoadU(d, reinterpret_cast<const std::uint8_t*>(from) + at), d,
