@@ -67,6 +67,16 @@ std::string scalar_text(const Call& call, const char* name, std::string_view fal
   return std::string(text.empty() ? fallback : text);
 }
 
+double bytes_of(const Tensor& tensor) {
+  return static_cast<double>(tensor.numel()) * static_cast<double>(size_of(tensor.dtype()));
+}
+
+double bytes_of(const Bundle& bundle) {
+  double bytes = 0.0;
+  for (const auto& [name, tensor] : bundle.tensors) bytes += bytes_of(tensor);
+  return bytes;
+}
+
 Call host_call(const Driver& driver, Bundle& bundle) {
   Call call;
   call.scalars = bundle.scalars;

@@ -71,6 +71,11 @@ struct Cost {
   bool tensor_cores = false;
 };
 
+/// Of the elements, without gaps.
+double bytes_of(const Tensor& tensor);
+/// Of all its tensors.
+double bytes_of(const Bundle& bundle);
+
 struct BenchShape {
   std::map<std::string, std::int64_t> sizes;  ///< the `shape` object of a bench row
   std::function<Bundle()> make;

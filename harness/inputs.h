@@ -89,10 +89,14 @@ inline Tensor poisoned(DType dtype, std::vector<std::int64_t> shape) {
   return tensor;
 }
 
-/// The same values under other strides.
+/// Gaps between elements that read as NaN, so that a read of one shows.
+inline constexpr std::byte kNaNGaps{0xFF};
+
+/// The same values under other strides, every byte between them `gap_byte`.
 inline Tensor restrided(const Tensor& tensor, std::vector<std::int64_t> strides,
-                        std::int64_t offset = 0) {
-  Tensor result = Tensor::strided(tensor.dtype(), tensor.shape(), std::move(strides), offset);
+                        std::int64_t offset = 0, std::byte gap_byte = std::byte{0xA5}) {
+  Tensor result =
+      Tensor::strided(tensor.dtype(), tensor.shape(), std::move(strides), offset, gap_byte);
   const std::int64_t n = tensor.numel();
   for (std::int64_t i = 0; i < n; ++i) result.set(i, tensor.get(i));
   return result;

@@ -42,6 +42,17 @@ inline Rounding scalar_rounding(const char* op, const Call& call, const char* na
   throw ContractError(op, name, "must be bf16 or f32", text);
 }
 
+/// Those of kda_fused_decode and, among others, kda_verify.
+template <class Args>
+void set_decode_scalars(const char* op, const Call& call, Args& args) {
+  args.scale = scalar_float(op, call, "scale");
+  args.lower_bound = scalar_float(op, call, "lower_bound");
+  args.eps_o = scalar_float(op, call, "eps_o", args.eps_o);
+  args.round_conv = scalar_rounding(op, call, "round_conv", args.round_conv);
+  args.round_o = scalar_rounding(op, call, "round_o", args.round_o);
+  args.null_index = scalar_int(op, call, "null_index", args.null_index);
+}
+
 /// Adds `out`, poisoned, with the shape of the tensor `like`, where both allow it.
 inline void add_out_like(Bundle& bundle, const char* like) {
   if (bundle.tensors.contains("out") || !bundle.tensors.contains(like)) return;

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <cmath>
-
 #include "harness/inputs.h"
+#include "harness/ops/case_list.h"
 #include "harness/ops/ops.h"
 
 namespace k3::harness {
@@ -69,43 +68,13 @@ Bundle make_bundle(const Options& o, std::uint64_t seed) {
   return b;
 }
 
-class CaseList {
- public:
-  void add(
-      std::string name, const Options& o, std::function<void(Bundle&)> edit = [](Bundle&) {},
-      bool quick = true) {
-    const auto seed = static_cast<std::uint64_t>(cases_.size()) + 41;
-    cases_.push_back({std::move(name), quick,
-                      [=] {
-                        Bundle b = make_bundle(o, seed);
-                        edit(b);
-                        return b;
-                      },
-                      tolerances(o)});
-  }
-  std::vector<Case> take() { return std::move(cases_); }
-
- private:
-  std::vector<Case> cases_;
-};
-
-template <class Value>
-void set_all(Bundle& b, const char* name, Value value) {
-  Tensor& tensor = b.tensors.at(name);
-  for (std::int64_t i = 0; i < tensor.numel(); ++i) tensor.set(i, value(i));
-}
-
 /// Rows padded by odd numbers of elements, so that nothing but the element is aligned.
 void odd_rows(Bundle& b) {
-  const auto pad = [&](const char* name, std::int64_t extra, std::int64_t offset) {
-    const Tensor& t = b.tensors.at(name);
-    b.tensors[name] = restrided(t, {t.shape()[1] + extra, 1}, offset);
-  };
-  pad("mixed_qkv", 17, 1);
-  pad("beta", 1, 3);
-  pad("g", 7, 1);
-  pad("onorm_gate", 7, 5);
-  pad("conv_weight", 3, 1);
+  pad_rows(b, "mixed_qkv", 17, 1);
+  pad_rows(b, "beta", 1, 3);
+  pad_rows(b, "g", 7, 1);
+  pad_rows(b, "onorm_gate", 7, 5);
+  pad_rows(b, "conv_weight", 3, 1);
   const Sizes out = b.tensors.at("out").shape();
   b.tensors["out"] = Tensor::strided(DType::kBF16, out, {out[1] + 9, 1}, 1);
 }
@@ -125,7 +94,7 @@ void strided_indices(Bundle& b) {
   b.tensors["state_indices"] = restrided(b.tensors.at("state_indices"), {9}, 2);
 }
 
-void add_shapes(CaseList& list) {
+void add_shapes(CaseList<Options>& list) {
   for (std::int64_t H : {1, 3, 6, 12})
     for (std::int64_t B : {1, 2, 7})
       list.add("heads_" + std::to_string(H) + "_batch_" + std::to_string(B), {.B = B, .H = H});
@@ -137,7 +106,7 @@ void add_shapes(CaseList& list) {
   list.add("batch_257", {.B = 257, .H = 1, .slots = 300}, [](Bundle&) {}, false);
 }
 
-void add_options(CaseList& list) {
+void add_options(CaseList<Options>& list) {
   list.add("softplus", {.safe_gate = false});
   list.add("no_bias", {.bias = false});
   list.add("no_a_log", {.a_log = false});
@@ -159,7 +128,7 @@ void add_options(CaseList& list) {
   });
 }
 
-void add_padding(CaseList& list) {
+void add_padding(CaseList<Options>& list) {
   list.add("padding_some", {.B = 4, .indices = {4, -1, 1, -1}});
   list.add("padding_all", {.B = 3, .indices = {-1, -1, -5}});
   list.add("null_index_0", {.B = 4, .indices = {0, 3, 0, -1}, .null_index = 0});
@@ -172,7 +141,7 @@ void add_padding(CaseList& list) {
            });
 }
 
-void add_strides(CaseList& list) {
+void add_strides(CaseList<Options>& list) {
   list.add("odd_rows", {}, odd_rows);
   list.add("odd_rows_12_heads", {.B = 4, .H = 12}, odd_rows);
   list.add("slot_gap_292", {}, [](Bundle& b) { odd_pools(b, 292); });
@@ -185,7 +154,7 @@ void add_strides(CaseList& list) {
   });
 }
 
-void add_adversarial(CaseList& list) {
+void add_adversarial(CaseList<Options>& list) {
   const auto all = [&](const char* name, const char* tensor, const Options& o, double value) {
     list.add(name, o, [=](Bundle& b) { set_all(b, tensor, [=](std::int64_t) { return value; }); });
   };
@@ -206,22 +175,16 @@ void add_adversarial(CaseList& list) {
   });
   all("a_log_large", "A_log", {.round_conv = "f32"}, 30.0);
   list.add("nan_in_an_unselected_slot", {.B = 2, .indices = {2, 4}}, [](Bundle& b) {
-    for (const char* name : {"state", "conv_states"}) {
-      Tensor& pool = b.tensors.at(name);
-      const std::int64_t slot = pool.numel() / pool.shape()[0];
-      for (std::int64_t i = 3 * slot; i < 4 * slot; ++i) pool.set(i, std::nan(""));
-    }
+    for (const char* name : {"state", "conv_states"}) fill_rows_with_nan(b, name, 3, 4);
   });
-  list.add("nan_in_one_request", {.B = 3}, [](Bundle& b) {
-    Tensor& x = b.tensors.at("mixed_qkv");
-    for (std::int64_t i = 0; i < x.shape()[1]; ++i) x.set(x.shape()[1] + i, std::nan(""));
-  });
+  list.add("nan_in_one_request", {.B = 3},
+           [](Bundle& b) { fill_rows_with_nan(b, "mixed_qkv", 1, 2); });
 }
 
 }  // namespace
 
 std::vector<Case> kda_fused_decode_cases() {
-  CaseList list;
+  CaseList<Options> list(make_bundle, tolerances);
   add_shapes(list);
   add_options(list);
   add_padding(list);

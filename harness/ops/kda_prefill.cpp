@@ -86,9 +86,7 @@ std::size_t workspace_size(const Call& call, const ExecContext& ctx) {
 Cost cost(const Bundle& bundle) {
   Cost cost;
   cost.tensor_cores = true;
-  for (const auto& [name, tensor] : bundle.tensors)
-    cost.bytes +=
-        static_cast<double>(tensor.numel()) * static_cast<double>(size_of(tensor.dtype()));
+  cost.bytes = bytes_of(bundle);
   const auto& v = bundle.tensors.at("v").shape();
   cost.flops = 7.0 * kD * kD * static_cast<double>(v[0] * v[1] * v[2]);
   return cost;

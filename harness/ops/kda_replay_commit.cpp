@@ -41,12 +41,13 @@ Cost cost(const Bundle& bundle) {
   for (auto& [name, tensor] : copy.tensors) call.tensors[name] = tensor.view();
   call.scalars = bundle.scalars;
   const KdaReplayCommitProblem p = check(to_args(call));
-  const auto bytes_of = [](DType dtype) { return static_cast<double>(size_of(dtype)); };
+  const auto element_bytes = [](DType dtype) { return static_cast<double>(size_of(dtype)); };
   const double group = static_cast<double>(p.HV) / p.H;
-  const double head = kD * kD * bytes_of(p.state_dtype);
+  const double head = kD * kD * element_bytes(p.state_dtype);
   const double window = 3.0 * p.C * 2.0;
   const double token =
-      kD * ((1.0 / group + 1.0) * bytes_of(p.ring_kv_dtype) + bytes_of(p.ring_g_dtype)) + 4.0;
+      kD * ((1.0 / group + 1.0) * element_bytes(p.ring_kv_dtype) + element_bytes(p.ring_g_dtype)) +
+      4.0;
   Cost cost;
   for (int n = 0; n < p.B; ++n) {
     const int tokens = p.accept_lens[n];

@@ -18,12 +18,7 @@ constexpr const char* kScalars[] = {"scale",   "lower_bound", "eps_o",        "r
 KdaVerifyArgs to_args(const Call& call) {
   KdaVerifyArgs args;
   set_tensors(kda_verify_args(), call, args);
-  args.scale = scalar_float(kOp, call, "scale");
-  args.lower_bound = scalar_float(kOp, call, "lower_bound");
-  args.eps_o = scalar_float(kOp, call, "eps_o", args.eps_o);
-  args.round_conv = scalar_rounding(kOp, call, "round_conv", args.round_conv);
-  args.round_o = scalar_rounding(kOp, call, "round_o", args.round_o);
-  args.null_index = scalar_int(kOp, call, "null_index", args.null_index);
+  set_decode_scalars(kOp, call, args);
   args.max_query_len = scalar_int(kOp, call, "max_query_len", args.max_query_len);
   return args;
 }

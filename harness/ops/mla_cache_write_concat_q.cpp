@@ -39,10 +39,7 @@ std::size_t workspace_size(const Call& call, const ExecContext& ctx) {
 
 /// Every query and every key that this rank writes, once in and once out, and the slots.
 Cost cost(const Bundle& bundle) {
-  const auto bytes_of = [&](const char* name) {
-    const Tensor& t = bundle.tensors.at(name);
-    return static_cast<double>(t.numel()) * static_cast<double>(size_of(t.dtype()));
-  };
+  const auto bytes = [&](const char* name) { return bytes_of(bundle.tensors.at(name)); };
   Bundle copy = bundle;  // a handle: the bytes are the bundle's
   Call call;
   for (auto& [name, tensor] : copy.tensors) call.tensors[name] = tensor.view();
@@ -52,8 +49,8 @@ Cost cost(const Bundle& bundle) {
   for (std::int64_t i = 0; i < p.B; ++i)
     if (p.slots[i] > p.null_index && p.slots[i] % p.dcp_world_size == p.dcp_rank) ++written;
   const double row = static_cast<double>(p.nope + p.rope);
-  return {.bytes = bytes_of("slot_mapping") + bytes_of("q_nope") + bytes_of("q_rope") +
-                   bytes_of("q_out") + written * row * (2.0 + static_cast<double>(p.out_bytes()))};
+  return {.bytes = bytes("slot_mapping") + bytes("q_nope") + bytes("q_rope") + bytes("q_out") +
+                   written * row * (2.0 + static_cast<double>(p.out_bytes()))};
 }
 
 BenchShape bench_shape(std::int64_t tokens, std::int64_t heads, DType cache) {

@@ -25,10 +25,7 @@ void place(Bundle& b, const std::string& name, std::vector<std::int64_t> strides
            std::int64_t offset = 0) {
   Tensor& t = b.tensors.at(name);
   const bool output = name == "kv_buffer" || name == "q_out";
-  Tensor placed = Tensor::strided(t.dtype(), t.shape(), std::move(strides), offset,
-                                  output ? std::byte{0xA5} : std::byte{0xFF});
-  for (std::int64_t i = 0; i < t.numel(); ++i) placed.set(i, t.get(i));
-  t = placed;
+  t = restrided(t, std::move(strides), offset, output ? std::byte{0xA5} : kNaNGaps);
 }
 
 /// Latents and queries as views of wider rows, a cache of wider rows, all of it 16-byte aligned.

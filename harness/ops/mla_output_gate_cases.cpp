@@ -50,11 +50,8 @@ Case strided(const char* name, const Sizes& shape, const Layout& x, const Layout
   return make_case(name, [=] {
     Random random(11);
     const auto at = [&](const Layout& layout) {
-      Tensor gaps =
-          Tensor::strided(DType::kBF16, shape, layout.strides, layout.offset, std::byte{0xFF});
-      const Tensor values = normal(random, DType::kBF16, shape, 3.0);
-      for (std::int64_t i = 0; i < values.numel(); ++i) gaps.set(i, values.get(i));
-      return gaps;
+      return restrided(normal(random, DType::kBF16, shape, 3.0), layout.strides, layout.offset,
+                       kNaNGaps);
     };
     Tensor x_values = at(x);
     Tensor gate_values = at(gate);

@@ -53,10 +53,8 @@ std::string size_text(const Options& o) {
 
 /// The values of a tensor under rows `pitch` apart, NaN between them.
 void pitch_rows(Bundle& b, const char* name, std::int64_t pitch, std::int64_t offset) {
-  const Tensor t = b.tensors.at(name);
-  Tensor gaps = Tensor::strided(t.dtype(), t.shape(), {pitch, 1}, offset, std::byte{0xFF});
-  for (std::int64_t i = 0; i < t.numel(); ++i) gaps.set(i, t.get(i));
-  b.tensors[name] = gaps;
+  Tensor& t = b.tensors.at(name);
+  t = restrided(t, {pitch, 1}, offset, kNaNGaps);
 }
 
 /// Rows that no slot names hold NaN, and dropped slots have NaN as weight: nothing of either shows.

@@ -20,11 +20,7 @@ constexpr const char* kScalars[] = {"topk", "renormalize", "routed_scaling_facto
 MoeFrontArgs to_args(const Call& call) {
   MoeFrontArgs args;
   set_tensors(moe_front_args(), call, args);
-  args.topk = scalar_int(kOp, call, "topk", args.topk);
-  args.renormalize = scalar_bool(kOp, call, "renormalize", args.renormalize);
-  args.routed_scaling_factor =
-      scalar_float(kOp, call, "routed_scaling_factor", args.routed_scaling_factor);
-  args.sorted = scalar_bool(kOp, call, "sorted", args.sorted);
+  set_router_args(kOp, call, args);
   return args;
 }
 
@@ -48,11 +44,8 @@ std::size_t workspace_size(const Call& call, const ExecContext& ctx) {
 }
 
 Cost cost(const Bundle& bundle) {
-  double bytes = 0.0;
-  for (const auto& [name, tensor] : bundle.tensors)
-    bytes += static_cast<double>(tensor.numel()) * static_cast<double>(size_of(tensor.dtype()));
   const auto tokens = static_cast<double>(bundle.tensors.at("hidden").shape()[0]);
-  return {.bytes = bytes,
+  return {.bytes = bytes_of(bundle),
           .flops = 2.0 * tokens * static_cast<double>(bundle.tensors.at("weight").numel()),
           .tensor_cores = true};
 }

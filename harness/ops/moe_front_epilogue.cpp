@@ -18,11 +18,7 @@ constexpr const char* kScalars[] = {"topk", "renormalize", "routed_scaling_facto
 MoeFrontEpilogueArgs to_args(const Call& call) {
   MoeFrontEpilogueArgs args;
   set_tensors(moe_front_epilogue_args(), call, args);
-  args.topk = scalar_int(kOp, call, "topk", args.topk);
-  args.renormalize = scalar_bool(kOp, call, "renormalize", args.renormalize);
-  args.routed_scaling_factor =
-      scalar_float(kOp, call, "routed_scaling_factor", args.routed_scaling_factor);
-  args.sorted = scalar_bool(kOp, call, "sorted", args.sorted);
+  set_router_args(kOp, call, args);
   return args;
 }
 
@@ -44,12 +40,9 @@ std::size_t workspace_size(const Call& call, const ExecContext& ctx) {
 
 /// Every tensor once; a router's operations, and a rounding.
 Cost cost(const Bundle& bundle) {
-  double bytes = 0.0;
-  for (const auto& [name, tensor] : bundle.tensors)
-    bytes += static_cast<double>(tensor.numel()) * static_cast<double>(size_of(tensor.dtype()));
   const auto logits = static_cast<double>(bundle.tensors.at("bias").numel()) *
                       static_cast<double>(bundle.tensors.at("merged").shape()[0]);
-  return {.bytes = bytes,
+  return {.bytes = bytes_of(bundle),
           .flops = 6.0 * logits + static_cast<double>(bundle.tensors.at("routed").numel())};
 }
 

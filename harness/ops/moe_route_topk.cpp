@@ -16,11 +16,7 @@ constexpr const char* kScalars[] = {"topk", "renormalize", "routed_scaling_facto
 MoeRouteTopkArgs to_args(const Call& call) {
   MoeRouteTopkArgs args;
   set_tensors(moe_route_topk_args(), call, args);
-  args.topk = scalar_int(kOp, call, "topk", args.topk);
-  args.renormalize = scalar_bool(kOp, call, "renormalize", args.renormalize);
-  args.routed_scaling_factor =
-      scalar_float(kOp, call, "routed_scaling_factor", args.routed_scaling_factor);
-  args.sorted = scalar_bool(kOp, call, "sorted", args.sorted);
+  set_router_args(kOp, call, args);
   return args;
 }
 

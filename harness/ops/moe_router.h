@@ -26,6 +26,17 @@ struct RouterShape {
 /// The scalars of a router without `sorted`.
 void set_router_scalars(Bundle& bundle, const RouterShape& shape);
 
+/// Reads them, and `sorted` where the op has it.
+template <class Args>
+void set_router_args(const char* op, const Call& call, Args& args) {
+  args.topk = scalar_int(op, call, "topk", args.topk);
+  args.renormalize = scalar_bool(op, call, "renormalize", args.renormalize);
+  args.routed_scaling_factor =
+      scalar_float(op, call, "routed_scaling_factor", args.routed_scaling_factor);
+  if constexpr (requires { args.sorted; })
+    args.sorted = scalar_bool(op, call, "sorted", args.sorted);
+}
+
 /// Normal logits (tensor `scores_name`) and corrections, topk_weights and topk_ids.
 void draw_router(Bundle& bundle, const RouterShape& shape, std::uint64_t seed,
                  const char* scores_name = "scores");

@@ -68,10 +68,7 @@ Case integer_case(const Sizes& s, bool quick = true) {
 
 /// Rows `gap` elements apart from their neighbours, NaN between them, from an offset.
 Tensor with_gaps(const Tensor& t, std::int64_t gap, std::int64_t offset) {
-  Tensor result =
-      Tensor::strided(t.dtype(), t.shape(), {t.shape()[1] + gap, 1}, offset, std::byte{0xFF});
-  for (std::int64_t i = 0; i < t.numel(); ++i) result.set(i, t.get(i));
-  return result;
+  return restrided(t, {t.shape()[1] + gap, 1}, offset, kNaNGaps);
 }
 
 struct Gaps {

@@ -54,18 +54,12 @@ Case row_case(const char* name, const std::vector<double>& values, const char* t
 }
 
 /// Rows `pitch` apart, NaN between them.
-Tensor with_gaps(const Tensor& t, std::int64_t pitch, std::int64_t offset) {
-  Tensor gaps = Tensor::strided(t.dtype(), t.shape(), {pitch, 1}, offset, std::byte{0xFF});
-  for (std::int64_t i = 0; i < t.numel(); ++i) gaps.set(i, t.get(i));
-  return gaps;
-}
-
 Case gap_case(const char* name, std::int64_t V, std::int64_t pitch, std::int64_t offset) {
   return make_case(name, [=] {
     Random random(5);
     Bundle b = bundle_of(random_probabilities(random, 3, V), "0.8");
     for (const char* tensor : {"probs", "out"})
-      b.tensors[tensor] = with_gaps(b.tensors.at(tensor), pitch, offset);
+      b.tensors[tensor] = restrided(b.tensors.at(tensor), {pitch, 1}, offset, kNaNGaps);
     return b;
   });
 }

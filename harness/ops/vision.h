@@ -11,10 +11,6 @@
 /// Inputs of the vision ops, for their cases, tests and benches.
 namespace k3::harness {
 
-inline double bytes_of(const Tensor& tensor) {
-  return static_cast<double>(tensor.numel()) * static_cast<double>(size_of(tensor.dtype()));
-}
-
 /// Bytes [B, C, H, W] with every value at any place; `interleaved` puts the channels of a pixel
 /// side by side, as decoders do.
 inline Tensor random_pixels(Random& random, std::int64_t B, std::int64_t C, std::int64_t H,

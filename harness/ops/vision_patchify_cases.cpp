@@ -23,10 +23,7 @@ std::map<std::string, Tolerance> with_nan(const PatchifyOptions& o) {
 /// The image under other strides; the gaps between its elements read as NaN.
 void restride(Bundle& b, std::vector<std::int64_t> strides, std::int64_t offset = 0) {
   Tensor& image = b.tensors.at("image");
-  Tensor moved =
-      Tensor::strided(image.dtype(), image.shape(), std::move(strides), offset, std::byte{0xFF});
-  for (std::int64_t i = 0; i < image.numel(); ++i) moved.set(i, image.get(i));
-  image = moved;
+  image = restrided(image, std::move(strides), offset, kNaNGaps);
 }
 
 /// Patches as the front of wider rows, `offset` elements into the buffer.

@@ -21,10 +21,7 @@ std::map<std::string, Tolerance> tolerances(const RopeOptions& o) {
 void restride(Bundle& b, const char* name, std::vector<std::int64_t> strides,
               std::int64_t offset = 0) {
   Tensor& tensor = b.tensors.at(name);
-  Tensor moved =
-      Tensor::strided(tensor.dtype(), tensor.shape(), std::move(strides), offset, std::byte{0xFF});
-  for (std::int64_t i = 0; i < tensor.numel(); ++i) moved.set(i, tensor.get(i));
-  tensor = moved;
+  tensor = restrided(tensor, std::move(strides), offset, kNaNGaps);
 }
 
 /// T = 12 tokens as axes 2, 1, 3, 2.

@@ -19,16 +19,8 @@ inline constexpr const char* kFamily[] = {"kda_fused_decode", "kda_packed_decode
 inline constexpr const char* kTokenTensors[] = {"mixed_qkv", "g", "beta", "onorm_gate"};
 
 /// Tests of one op, a Machine at a time.
-class FamilyTest : public testing::TestWithParam<Machine> {
+class FamilyTest : public MachineTest {
  protected:
-  void SetUp() override {
-    if (GetParam().on != RunOn::kCuda) return;
-    if (const char* why = cuda_unusable()) GTEST_SKIP() << why;
-  }
-  /// The op under test, by its variant.
-  static Bundle run_tested(const char* op, const Bundle& bundle) {
-    return run_on(GetParam().on, op, bundle, GetParam().variant);
-  }
   /// An op that the one under test is held against.
   static Bundle run_other(const char* op, const Bundle& bundle) {
     return run_on(GetParam().on, op, bundle);

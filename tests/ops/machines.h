@@ -53,6 +53,19 @@ inline Bundle run_on(RunOn on, const char* op, const Bundle& bundle,
   return result;
 }
 
+/// Tests of an op, a Machine at a time; skipped where there is no device for it.
+class MachineTest : public testing::TestWithParam<Machine> {
+ protected:
+  void SetUp() override {
+    if (GetParam().on != RunOn::kCuda) return;
+    if (const char* why = cuda_unusable()) GTEST_SKIP() << why;
+  }
+  /// The op under test, by its variant.
+  static Bundle run_tested(const char* op, const Bundle& bundle) {
+    return run_on(GetParam().on, op, bundle, GetParam().variant);
+  }
+};
+
 /// Piece `index` of `count` equal ones of a dense tensor.
 inline std::span<const std::byte> piece(const Tensor& tensor, std::int64_t index,
                                         std::int64_t count) {

@@ -23,11 +23,7 @@ Bundle rows_of(std::int64_t rows, std::int64_t D) {
 }
 
 TEST(MlaOutputGate, BitsDoNotDependOnThreads) {
-  const Bundle input = rows_of(90, 1001);
-  const Bundle one = run_cpu(kOp, input, 1);
-  for (int threads : {2, 3, 16})
-    EXPECT_TRUE(same_bits(one.tensors.at("out"), run_cpu(kOp, input, threads).tensors.at("out")))
-        << threads;
+  expect_bits_do_not_depend_on_threads(kOp, rows_of(90, 1001));
 }
 
 /// To the nearest bf16 in units of its last place, in long double: no tie is within 2^-28 of one.
@@ -64,52 +60,12 @@ TEST(MlaOutputGate, InPlace) {
   EXPECT_TRUE(same_bits(apart.tensors.at("out"), bundle.tensors.at("x")));
 }
 
-/// Large outputs are stored past the caches, from the first aligned vector on.
 TEST(MlaOutputGate, LargeOutputsEqualTheirParts) {
-  constexpr std::int64_t kRows = 4200;
-  constexpr std::int64_t kWidth = 1001;
-  Random random(5);
-  Bundle b;
-  for (const char* name : {"x", "gate"})
-    b.tensors[name] = repeated_normal(random, DType::kBF16, {kRows, kWidth}, kWidth);
-  b.tensors["out"] = Tensor::strided(DType::kBF16, {kRows, kWidth}, {kWidth + 2, 1}, 3);
-  const Bundle whole = run_cpu(kOp, b, 2);
-  Bundle row;
-  for (const char* name : {"x", "gate"}) row.tensors[name] = slice(b.tensors.at(name), 0, 0, 1);
-  row.tensors["out"] = poisoned(DType::kBF16, {1, kWidth});
-  const Bundle part = run_cpu(kOp, row);
-  for (std::int64_t r : {std::int64_t{0}, std::int64_t{1}, std::int64_t{2099}, kRows - 1})
-    EXPECT_TRUE(same_bits(slice(whole.tensors.at("out"), 0, r, r + 1), part.tensors.at("out")))
-        << r;
+  expect_large_outputs_equal_their_parts(kOp, {"x", "gate"});
 }
 
 TEST(MlaOutputGate, OffsetsPastTwoToThe31Elements) {
-  constexpr std::int64_t kPitch = (std::int64_t{1} << 30) + 8;  // elements between rows
-  constexpr std::int64_t kRows = 4;                             // the last one is past 3 * 2^30
-  constexpr std::int64_t kD = 40;
-  const Bundle dense = rows_of(kRows, kD);
-  const Bundle reference = run_cpu(kOp, dense);
-  const SparseBuffer x(static_cast<std::size_t>(kPitch * kRows) * 2);
-  const SparseBuffer gate(static_cast<std::size_t>(kPitch * kRows) * 2);
-  const SparseBuffer out(static_cast<std::size_t>(kPitch * kRows) * 2);
-  if (!x.valid() || !gate.valid() || !out.valid()) GTEST_SKIP() << "no address space of 24 GiB";
-
-  Bundle far = dense.clone();
-  Call call = host_call(*find_driver(kOp), far);
-  for (const auto& [name, buffer] : {std::pair{"x", &x}, {"gate", &gate}, {"out", &out}}) {
-    call.tensors.at(name).data = buffer->data();
-    call.tensors.at(name).strides[0] = kPitch;
-    if (std::string(name) == "out") continue;
-    for (std::int64_t row = 0; row < kRows; ++row)
-      std::memcpy(buffer->at(2 * row * kPitch), dense.tensors.at(name).element(kD * row).data(),
-                  2 * kD);
-  }
-  run_call(*find_driver(kOp), call);
-  for (std::int64_t row = 0; row < kRows; ++row)
-    EXPECT_EQ(std::memcmp(out.at(2 * row * kPitch),
-                          reference.tensors.at("out").element(kD * row).data(), 2 * kD),
-              0)
-        << row;
+  expect_far_pieces_agree(kOp, rows_of(4, 40), {"x", "gate", "out"});
 }
 
 }  // namespace

@@ -94,13 +94,7 @@ TEST(MoeAlign, Capacity) {
   EXPECT_EQ(moe_align_capacity(INT64_MAX, INT64_MAX, 8192, 4), INT64_MAX);
 }
 
-class MoeAlignOn : public testing::TestWithParam<Machine> {
- protected:
-  void SetUp() override {
-    if (GetParam().on != RunOn::kCuda) return;
-    if (const char* why = cuda_unusable()) GTEST_SKIP() << why;
-  }
-};
+class MoeAlignOn : public MachineTest {};
 
 /// Each slot stands once, in a block of its own expert; a full capacity is enough for the worst.
 TEST_P(MoeAlignOn, EverySlotStandsInABlockOfItsExpert) {

@@ -3,7 +3,6 @@
 #include "k3/ops/moe_finalize.h"
 
 #include <cmath>
-#include <cstring>
 #include <limits>
 
 #include "core/bf16.h"
@@ -31,22 +30,12 @@ Bundle slots_of(std::int64_t T, std::int64_t topk, std::int64_t P, DType weights
 }
 
 TEST(MoeFinalize, BitsDoNotDependOnThreads) {
-  const Bundle input = slots_of(200, 16, 300);
-  const Bundle one = run_cpu(kOp, input, 1);
-  for (int threads : {2, 3, 16})
-    EXPECT_TRUE(same_bits(one.tensors.at("out"), run_cpu(kOp, input, threads).tensors.at("out")))
-        << threads;
+  expect_bits_do_not_depend_on_threads(kOp, slots_of(200, 16, 300));
 }
 
-class MoeFinalizeOn : public testing::TestWithParam<Machine> {
+class MoeFinalizeOn : public MachineTest {
  protected:
-  void SetUp() override {
-    if (GetParam().on != RunOn::kCuda) return;
-    if (const char* why = cuda_unusable()) GTEST_SKIP() << why;
-  }
-  [[nodiscard]] Tensor run(const Bundle& input) const {
-    return run_on(GetParam().on, kOp, input, GetParam().variant).tensors.at("out");
-  }
+  static Tensor run(const Bundle& input) { return run_tested(kOp, input).tensors.at("out"); }
 };
 
 /// The order of additions is part of the contract, so with weights whose products fp32 holds every
@@ -110,29 +99,7 @@ TEST(MoeFinalize, WeightsOfOneCopyRows) {
 }
 
 TEST(MoeFinalize, OffsetsPastTwoToThe31Elements) {
-  constexpr std::int64_t kPitch = (std::int64_t{1} << 30) + 8;  // elements between rows
-  constexpr std::int64_t kRows = 4;                             // the last one is past 3 * 2^30
-  const Bundle dense = slots_of(kRows, 6, kRows);
-  const Bundle reference = run_cpu(kOp, dense);
-  const SparseBuffer rows(kPitch * kRows * 2);
-  const SparseBuffer out(kPitch * kRows * 2);
-  if (!rows.valid() || !out.valid()) GTEST_SKIP() << "no address space of 17 GB";
-
-  Bundle far = dense.clone();
-  Call call = host_call(*find_driver(kOp), far);
-  for (const auto& [name, buffer] : {std::pair{"experts_out", &rows}, {"out", &out}}) {
-    call.tensors.at(name).data = buffer->data();
-    call.tensors.at(name).strides[0] = kPitch;
-  }
-  for (std::int64_t row = 0; row < kRows; ++row)
-    std::memcpy(rows.at(2 * row * kPitch), dense.tensors.at("experts_out").element(kH * row).data(),
-                2 * kH);
-  run_call(*find_driver(kOp), call);
-  for (std::int64_t row = 0; row < kRows; ++row)
-    EXPECT_EQ(std::memcmp(out.at(2 * row * kPitch),
-                          reference.tensors.at("out").element(kH * row).data(), 2 * kH),
-              0)
-        << row;
+  expect_far_pieces_agree(kOp, slots_of(4, 6, 4), {"experts_out", "out"});
 }
 
 }  // namespace

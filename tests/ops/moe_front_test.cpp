@@ -3,7 +3,6 @@
 #include "k3/ops/moe_front.h"
 
 #include <cmath>
-#include <cstring>
 #include <thread>
 #include <vector>
 
@@ -133,13 +132,7 @@ TEST(MoeFront, ATokenDoesNotDependOnTheBatchOnTheCpu) {
   }
 }
 
-class MoeFrontEpilogueOn : public testing::TestWithParam<Machine> {
- protected:
-  void SetUp() override {
-    if (GetParam().on != RunOn::kCuda) return;
-    if (const char* why = cuda_unusable()) GTEST_SKIP() << why;
-  }
-};
+class MoeFrontEpilogueOn : public MachineTest {};
 
 /// Its router is moe_route_topk, bit for bit, ties and NaN included.
 TEST_P(MoeFrontEpilogueOn, RoutesAsTheRouterAlone) {
@@ -224,29 +217,7 @@ INSTANTIATE_TEST_SUITE_P(All, MoeFrontDevice,
 GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(MoeFrontDevice);
 
 TEST(MoeFrontEpilogue, OffsetsPastTwoToThe31Elements) {
-  constexpr std::int64_t kPitch = (std::int64_t{1} << 30) + 8;
-  constexpr std::int64_t kColumns = 896 + 72;
-  const Bundle dense = epilogue(3, 896, 72, 16);
-  const Bundle reference = run_cpu("moe_front_epilogue", dense);
-  const SparseBuffer merged(4 * 3 * kPitch);
-  const SparseBuffer routed(2 * 3 * kPitch);
-  if (!merged.valid() || !routed.valid()) GTEST_SKIP() << "no address space of 18 GiB";
-  Bundle far = dense.clone();
-  Call call = host_call(*find_driver("moe_front_epilogue"), far);
-  for (const auto& [name, buffer] : {std::pair{"merged", &merged}, {"routed", &routed}}) {
-    call.tensors.at(name).data = buffer->data();
-    call.tensors.at(name).strides[0] = kPitch;
-  }
-  for (std::int64_t row = 0; row < 3; ++row)
-    std::memcpy(merged.at(4 * row * kPitch),
-                dense.tensors.at("merged").element(kColumns * row).data(), 4 * kColumns);
-  run_call(*find_driver("moe_front_epilogue"), call);
-  for (std::int64_t row = 0; row < 3; ++row)
-    EXPECT_EQ(std::memcmp(routed.at(2 * row * kPitch),
-                          reference.tensors.at("routed").element(72 * row).data(), 2 * 72),
-              0)
-        << row;
-  EXPECT_TRUE(same_bits(far.tensors.at("topk_ids"), reference.tensors.at("topk_ids")));
+  expect_far_pieces_agree("moe_front_epilogue", epilogue(3, 896, 72, 16), {"merged", "routed"});
 }
 
 }  // namespace

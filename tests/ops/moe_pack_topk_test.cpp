@@ -73,39 +73,11 @@ TEST(MoePackTopk, BitsDoNotDependOnThreads) {
   input.tensors["topk_ids"] = filled(DType::kI32, {9000, 16}, [&] { return random.next() % 896; });
   input.tensors["topk_weights"] = uniform(random, DType::kF32, {9000, 16}, 0.0, 1.0);
   input.tensors["packed"] = poisoned(DType::kI32, {9000, 16});
-  const Bundle one = run_cpu(kOp, input, 1);
-  for (int threads : {2, 3, 16})
-    EXPECT_TRUE(
-        same_bits(one.tensors.at("packed"), run_cpu(kOp, input, threads).tensors.at("packed")));
+  expect_bits_do_not_depend_on_threads(kOp, input);
 }
 
 TEST(MoePackTopk, OffsetsPastTwoToThe31Elements) {
-  constexpr std::int64_t kPitch = (std::int64_t{1} << 30) + 8;
-  const Bundle dense = valid_bundle();
-  const Bundle reference = run_cpu(kOp, dense);
-  const SparseBuffer ids(8 * 3 * kPitch);
-  const SparseBuffer weights(4 * 3 * kPitch);
-  const SparseBuffer packed(4 * 3 * kPitch);
-  if (!ids.valid() || !weights.valid() || !packed.valid()) GTEST_SKIP() << "no 48 GiB";
-  Bundle far = dense.clone();
-  Call call = host_call(*find_driver(kOp), far);
-  for (const auto& [name, buffer] :
-       {std::pair{"topk_ids", &ids}, {"topk_weights", &weights}, {"packed", &packed}}) {
-    call.tensors.at(name).data = buffer->data();
-    call.tensors.at(name).strides[0] = kPitch;
-  }
-  for (std::int64_t row = 0; row < 3; ++row) {
-    std::memcpy(ids.at(8 * row * kPitch), dense.tensors.at("topk_ids").element(16 * row).data(),
-                8 * 16);
-    std::memcpy(weights.at(4 * row * kPitch),
-                dense.tensors.at("topk_weights").element(16 * row).data(), 4 * 16);
-  }
-  run_call(*find_driver(kOp), call);
-  for (std::int64_t row = 0; row < 3; ++row)
-    EXPECT_EQ(std::memcmp(packed.at(4 * row * kPitch),
-                          reference.tensors.at("packed").element(16 * row).data(), 4 * 16),
-              0)
-        << row;
+  expect_far_pieces_agree(kOp, valid_bundle(), {"topk_ids", "topk_weights", "packed"});
 }
 
 }  // namespace

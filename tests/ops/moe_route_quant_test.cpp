@@ -76,13 +76,7 @@ Bundle router_of(const RouterShape& shape, const char* edit) {
   return b;
 }
 
-class MoeRouteQuantOn : public testing::TestWithParam<Machine> {
- protected:
-  void SetUp() override {
-    if (GetParam().on != RunOn::kCuda) return;
-    if (const char* why = cuda_unusable()) GTEST_SKIP() << why;
-  }
-};
+class MoeRouteQuantOn : public MachineTest {};
 
 TEST_P(MoeRouteQuantOn, HasTheBitsOfTheSeparateOps) {
   const auto& [on, variant] = GetParam();

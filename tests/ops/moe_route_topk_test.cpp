@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstring>
 #include <numeric>
 
 #include "harness/files.h"
@@ -84,16 +83,11 @@ void expect_weights(const Bundle& b, const RouterShape& shape, const std::string
   }
 }
 
-class MoeRouteTopkOn : public testing::TestWithParam<Machine> {
+class MoeRouteTopkOn : public MachineTest {
  protected:
-  void SetUp() override {
-    if (GetParam().on != RunOn::kCuda) return;
-    if (const char* why = cuda_unusable()) GTEST_SKIP() << why;
-  }
   static void expect_right(const RouterShape& shape, const RouterEdit* edit,
                            const std::string& what) {
-    const Machine& machine = GetParam();
-    const Bundle seen = run_on(machine.on, kOp, router(shape, edit), machine.variant);
+    const Bundle seen = run_tested(kOp, router(shape, edit));
     expect_ids(seen, shape, what);
     expect_weights(seen, shape, what);
   }
@@ -247,33 +241,8 @@ TEST(MoeRouteTopk, ATokenDoesNotDependOnTheBatch) {
 }
 
 TEST(MoeRouteTopk, OffsetsPastTwoToThe31Elements) {
-  constexpr std::int64_t kPitch = (std::int64_t{1} << 30) + 3;  // elements between rows
-  constexpr std::int64_t kRows = 4;                             // the last one is past 3 * 2^30
-  const Bundle dense = router({.T = kRows});
-  const Bundle reference = run_cpu(kOp, dense);
-  const SparseBuffer scores(static_cast<std::size_t>(kPitch * kRows) * 2);
-  const SparseBuffer weights(static_cast<std::size_t>(kPitch * kRows) * 4);
-  const SparseBuffer ids(static_cast<std::size_t>(kPitch * kRows) * 4);
-  if (!scores.valid() || !weights.valid() || !ids.valid())
-    GTEST_SKIP() << "no address space of 40 GiB";
-
-  Bundle far = dense.clone();
-  Call call = host_call(*find_driver(kOp), far);
-  for (const auto& [name, buffer] :
-       {std::pair{"scores", &scores}, {"topk_weights", &weights}, {"topk_ids", &ids}}) {
-    call.tensors.at(name).data = buffer->data();
-    call.tensors.at(name).strides[0] = kPitch;
-  }
-  for (std::int64_t row = 0; row < kRows; ++row)
-    std::memcpy(scores.at(2 * row * kPitch), dense.tensors.at("scores").element(896 * row).data(),
-                2 * 896);
-  run_call(*find_driver(kOp), call);
-  for (std::int64_t row = 0; row < kRows; ++row)
-    for (const auto& [name, buffer] : {std::pair{"topk_weights", &weights}, {"topk_ids", &ids}})
-      EXPECT_EQ(std::memcmp(buffer->at(4 * row * kPitch),
-                            reference.tensors.at(name).element(16 * row).data(), 4 * 16),
-                0)
-          << name << " " << row;
+  expect_far_pieces_agree(kOp, router({.T = 4}), {"scores", "topk_weights", "topk_ids"},
+                          (std::int64_t{1} << 30) + 3);
 }
 
 }  // namespace

@@ -22,23 +22,16 @@ Bundle slots_of(std::int64_t T, std::int64_t topk, std::int64_t H) {
 }
 
 TEST(MoeTopkSum, BitsDoNotDependOnThreads) {
-  const Bundle input = slots_of(9, 16, 5000);
-  const Bundle one = run_cpu(kOp, input, 1);
-  for (int threads : {2, 3, 16})
-    EXPECT_TRUE(same_bits(one.tensors.at("out"), run_cpu(kOp, input, threads).tensors.at("out")))
-        << threads;
+  expect_bits_do_not_depend_on_threads(kOp, slots_of(9, 16, 5000));
 }
 
-class MoeTopkSumOn : public testing::TestWithParam<Machine> {};
+class MoeTopkSumOn : public MachineTest {};
 
 /// The order of additions is part of the contract, so every bit is.
 TEST_P(MoeTopkSumOn, IsOneChainOfFp32Additions) {
-  const auto& [on, variant] = GetParam();
-  if (on == RunOn::kCuda)
-    if (const char* why = cuda_unusable()) GTEST_SKIP() << why;
   for (const std::int64_t topk : {3, 16, 21}) {
     const Bundle input = slots_of(7, topk, 520);
-    const Tensor out = run_on(on, kOp, input, variant).tensors.at("out");
+    const Tensor out = run_tested(kOp, input).tensors.at("out");
     for (std::int64_t i = 0; i < out.numel(); ++i) {
       float sum = 0.0F;
       for (std::int64_t j = 0; j < topk; ++j)

@@ -2,8 +2,6 @@
 // What must hold of situ_and_mul beyond agreement with the oracle.
 #include "k3/ops/situ_and_mul.h"
 
-#include <cstring>
-
 #include "tests/ops/run_helpers.h"
 
 namespace k3::harness {
@@ -21,38 +19,11 @@ Bundle rows_of(std::int64_t rows, std::int64_t D) {
 }
 
 TEST(SituAndMul, BitsDoNotDependOnThreads) {
-  const Bundle input = rows_of(9, 1000);
-  const Bundle one = run_cpu(kOp, input, 1);
-  for (int threads : {2, 3, 16})
-    EXPECT_TRUE(same_bits(one.tensors.at("out"), run_cpu(kOp, input, threads).tensors.at("out")))
-        << threads;
+  expect_bits_do_not_depend_on_threads(kOp, rows_of(9, 1000));
 }
 
 TEST(SituAndMul, OffsetsPastTwoToThe31Elements) {
-  constexpr std::int64_t kPitch = (std::int64_t{1} << 30) + 8;  // elements between rows
-  constexpr std::int64_t kRows = 4;                             // the last one is past 3 * 2^30
-  constexpr std::int64_t kD = 40;
-  const Bundle dense = rows_of(kRows, kD);
-  const Bundle reference = run_cpu(kOp, dense);
-  const SparseBuffer input(static_cast<std::size_t>(kPitch * kRows) * 2);
-  const SparseBuffer out(static_cast<std::size_t>(kPitch * kRows) * 2);
-  if (!input.valid() || !out.valid()) GTEST_SKIP() << "no address space of 16 GiB";
-
-  Bundle far = dense.clone();
-  Call call = host_call(*find_driver(kOp), far);
-  for (const auto& [name, buffer] : {std::pair{"input", &input}, {"out", &out}}) {
-    call.tensors.at(name).data = buffer->data();
-    call.tensors.at(name).strides[0] = kPitch;
-  }
-  for (std::int64_t row = 0; row < kRows; ++row)
-    std::memcpy(input.at(2 * row * kPitch), dense.tensors.at("input").element(2 * kD * row).data(),
-                2 * 2 * kD);
-  run_call(*find_driver(kOp), call);
-  for (std::int64_t row = 0; row < kRows; ++row)
-    EXPECT_EQ(std::memcmp(out.at(2 * row * kPitch),
-                          reference.tensors.at("out").element(kD * row).data(), 2 * kD),
-              0)
-        << row;
+  expect_far_pieces_agree(kOp, rows_of(4, 40), {"input", "out"});
 }
 
 }  // namespace

@@ -100,36 +100,7 @@ TEST(SituMulQuant, SwizzleIsAnOrderOfColumns) {
 }
 
 TEST(SituMulQuant, OffsetsPastTwoToThe31Elements) {
-  constexpr std::int64_t kPitch = (std::int64_t{1} << 30) + 8;  // elements between experts
-  constexpr std::int64_t kE = 4;                                // the last is past 3 * 2^30
-  const Bundle near = experts_of({2, 7, 0, 3});
-  const Bundle expected = run_cpu(kOp, near);
-  const SparseBuffer input(static_cast<std::size_t>(kPitch * kE) * 2);
-  const SparseBuffer codes(static_cast<std::size_t>(kPitch * kE));
-  const SparseBuffer words(static_cast<std::size_t>(kPitch * kE) * 4);
-  if (!input.valid() || !codes.valid() || !words.valid())
-    GTEST_SKIP() << "no address space of 28 GiB";
-  Bundle far = near.clone();
-  Call call = host_call(*find_driver(kOp), far);
-  for (const auto& [name, buffer] :
-       {std::pair{"input", &input}, {"output_q", &codes}, {"output_s", &words}}) {
-    TensorView& view = call.tensors.at(name);
-    view.data = buffer->data();
-    view.strides[0] = kPitch;
-    const auto element = static_cast<std::int64_t>(size_of(view.dtype));
-    for (std::int64_t e = 0; e < kE; ++e) {
-      const auto from = piece(near.tensors.at(name), e, kE);
-      std::memcpy(buffer->at(element * e * kPitch), from.data(), from.size());
-    }
-  }
-  run_call(*find_driver(kOp), call);
-  for (std::int64_t e = 0; e < kE; ++e)
-    for (const auto& [name, buffer, element] :
-         {std::tuple{"output_q", &codes, 1}, {"output_s", &words, 4}}) {
-      const auto wanted = piece(expected.tensors.at(name), e, kE);
-      EXPECT_EQ(std::memcmp(buffer->at(element * e * kPitch), wanted.data(), wanted.size()), 0)
-          << name << e;
-    }
+  expect_far_pieces_agree(kOp, experts_of({2, 7, 0, 3}), {"input", "output_q", "output_s"});
 }
 
 class SituMulQuantOnDevice : public testing::Test {

@@ -2,8 +2,6 @@
 // What must hold of tiny_gemm beyond agreement with the oracle.
 #include "k3/ops/tiny_gemm.h"
 
-#include <cstring>
-
 #include "tests/ops/machines.h"
 #include "tests/ops/run_helpers.h"
 
@@ -22,22 +20,12 @@ Bundle product_of(std::int64_t M, std::int64_t N, std::int64_t K, DType out = DT
 }
 
 TEST(TinyGemm, BitsDoNotDependOnThreads) {
-  const Bundle input = product_of(5, 333, 1000);
-  const Bundle one = run_cpu(kOp, input, 1);
-  for (int threads : {2, 3, 16})
-    EXPECT_TRUE(same_bits(one.tensors.at("out"), run_cpu(kOp, input, threads).tensors.at("out")))
-        << threads;
+  expect_bits_do_not_depend_on_threads(kOp, product_of(5, 333, 1000));
 }
 
-class TinyGemmOn : public testing::TestWithParam<Machine> {
+class TinyGemmOn : public MachineTest {
  protected:
-  void SetUp() override {
-    if (GetParam().on != RunOn::kCuda) return;
-    if (const char* why = cuda_unusable()) GTEST_SKIP() << why;
-  }
-  [[nodiscard]] Tensor run(const Bundle& input) const {
-    return run_on(GetParam().on, kOp, input, GetParam().variant).tensors.at("out");
-  }
+  static Tensor run(const Bundle& input) { return run_tested(kOp, input).tensors.at("out"); }
 };
 
 /// A row of out is the same alone and in the company of any others.
@@ -69,32 +57,7 @@ INSTANTIATE_TEST_SUITE_P(All, TinyGemmOn, testing::ValuesIn(machines_of(kOp)),
                          [](const auto& info) { return name_of(info.param); });
 
 TEST(TinyGemm, OffsetsPastTwoToThe31Elements) {
-  constexpr std::int64_t kPitch = (std::int64_t{1} << 30) + 8;  // elements between rows
-  constexpr std::int64_t kRows = 4;                             // the last one is past 3 * 2^30
-  constexpr std::int64_t kK = 40;
-  const Bundle dense = product_of(kRows, kRows, kK);
-  const Bundle reference = run_cpu(kOp, dense);
-  const SparseBuffer x(kPitch * kRows * 2);
-  const SparseBuffer w(kPitch * kRows * 2);
-  const SparseBuffer out(kPitch * kRows * 4);
-  if (!x.valid() || !w.valid() || !out.valid()) GTEST_SKIP() << "no address space of 34 GB";
-
-  Bundle far = dense.clone();
-  Call call = host_call(*find_driver(kOp), far);
-  for (const auto& [name, buffer] : {std::pair{"x", &x}, {"w", &w}, {"out", &out}}) {
-    call.tensors.at(name).data = buffer->data();
-    call.tensors.at(name).strides[0] = kPitch;
-  }
-  for (std::int64_t row = 0; row < kRows; ++row)
-    for (const auto& [name, buffer] : {std::pair{"x", &x}, {"w", &w}})
-      std::memcpy(buffer->at(2 * row * kPitch), dense.tensors.at(name).element(kK * row).data(),
-                  2 * kK);
-  run_call(*find_driver(kOp), call);
-  for (std::int64_t row = 0; row < kRows; ++row)
-    EXPECT_EQ(std::memcmp(out.at(4 * row * kPitch),
-                          reference.tensors.at("out").element(kRows * row).data(), 4 * kRows),
-              0)
-        << row;
+  expect_far_pieces_agree(kOp, product_of(4, 4, 40), {"x", "w", "out"});
 }
 
 }  // namespace

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstring>
 #include <limits>
 
 #include "harness/ops/probabilities.h"
@@ -26,22 +25,12 @@ Bundle rows_of(std::int64_t B, std::int64_t V, const char* top_p = "0.8") {
 }
 
 TEST(TopPRenorm, BitsDoNotDependOnThreads) {
-  const Bundle input = rows_of(40, 1001);
-  const Bundle one = run_cpu(kOp, input, 1);
-  for (int threads : {2, 3, 16})
-    EXPECT_TRUE(same_bits(one.tensors.at("out"), run_cpu(kOp, input, threads).tensors.at("out")))
-        << threads;
+  expect_bits_do_not_depend_on_threads(kOp, rows_of(40, 1001));
 }
 
-class TopPRenormOn : public testing::TestWithParam<Machine> {
+class TopPRenormOn : public MachineTest {
  protected:
-  void SetUp() override {
-    if (GetParam().on != RunOn::kCuda) return;
-    if (const char* why = cuda_unusable()) GTEST_SKIP() << why;
-  }
-  [[nodiscard]] Tensor run(const Bundle& input) const {
-    return run_on(GetParam().on, kOp, input, GetParam().variant).tensors.at("out");
-  }
+  static Tensor run(const Bundle& input) { return run_tested(kOp, input).tensors.at("out"); }
 };
 
 /// Masses are integers, so no order of additions shows.
@@ -136,30 +125,7 @@ TEST(TopPRenorm, InPlace) {
 }
 
 TEST(TopPRenorm, OffsetsPastTwoToThe31Elements) {
-  constexpr std::int64_t kPitch = (std::int64_t{1} << 30) + 8;  // elements between rows
-  constexpr std::int64_t kRows = 4;                             // the last one is past 3 * 2^30
-  constexpr std::int64_t kV = 40;
-  const Bundle dense = rows_of(kRows, kV);
-  const Bundle reference = run_cpu(kOp, dense);
-  const SparseBuffer probs(kPitch * kRows * 4);
-  const SparseBuffer out(kPitch * kRows * 4);
-  if (!probs.valid() || !out.valid()) GTEST_SKIP() << "no address space of 34 GB";
-
-  Bundle far = dense.clone();
-  Call call = host_call(*find_driver(kOp), far);
-  for (const auto& [name, buffer] : {std::pair{"probs", &probs}, {"out", &out}}) {
-    call.tensors.at(name).data = buffer->data();
-    call.tensors.at(name).strides[0] = kPitch;
-  }
-  for (std::int64_t row = 0; row < kRows; ++row)
-    std::memcpy(probs.at(4 * row * kPitch), dense.tensors.at("probs").element(kV * row).data(),
-                4 * kV);
-  run_call(*find_driver(kOp), call);
-  for (std::int64_t row = 0; row < kRows; ++row)
-    EXPECT_EQ(std::memcmp(out.at(4 * row * kPitch),
-                          reference.tensors.at("out").element(kV * row).data(), 4 * kV),
-              0)
-        << row;
+  expect_far_pieces_agree(kOp, rows_of(4, 40), {"probs", "out"});
 }
 
 }  // namespace

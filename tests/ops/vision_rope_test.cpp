@@ -16,13 +16,7 @@ constexpr std::int64_t kT = 9;
 constexpr std::int64_t kH = 3;
 
 TEST(VisionRope, BitsDoNotDependOnThreads) {
-  const Bundle input = rope_bundle({.T = 301}, 1);
-  const Bundle one = run_cpu(kOp, input, 1);
-  for (int threads : {2, 3, 16}) {
-    const Bundle more = run_cpu(kOp, input, threads);
-    for (const char* name : {"q_out", "k_out"})
-      EXPECT_TRUE(same_bits(one.tensors.at(name), more.tensors.at(name))) << threads << name;
-  }
+  expect_bits_do_not_depend_on_threads(kOp, rope_bundle({.T = 301}, 1));
 }
 
 /// q, k and v in one tensor, [T, 3, H, D]; rotated where they are, v keeps every bit.
@@ -126,29 +120,7 @@ TEST(VisionRope, TurnsBack) {
 }
 
 TEST(VisionRope, OffsetsPastTwoToThe31Elements) {
-  constexpr std::int64_t kPitch = (std::int64_t{1} << 30) + 8;  // elements between tokens
-  constexpr std::int64_t kTokens = 4;                           // the last is past 3 * 2^30
-  const Bundle dense = rope_bundle({.T = kTokens, .H = 2, .D = 16}, 4);
-  const Bundle expected = run_cpu(kOp, dense);
-  const SparseBuffer far_q(static_cast<std::size_t>(kPitch * kTokens) * 2);
-  const SparseBuffer far_out(static_cast<std::size_t>(kPitch * kTokens) * 2);
-  if (!far_q.valid() || !far_out.valid()) GTEST_SKIP() << "no address space of 16 GiB";
-
-  Bundle far = dense.clone();
-  Call call = host_call(*find_driver(kOp), far);
-  for (const auto& [name, buffer] : {std::pair{"q", &far_q}, {"q_out", &far_out}}) {
-    call.tensors.at(name).data = buffer->data();
-    call.tensors.at(name).strides[0] = kPitch;
-  }
-  for (std::int64_t t = 0; t < kTokens; ++t)
-    std::memcpy(far_q.at(2 * t * kPitch), dense.tensors.at("q").element(32 * t).data(), 64);
-  run_call(*find_driver(kOp), call);
-  for (std::int64_t t = 0; t < kTokens; ++t)
-    EXPECT_EQ(std::memcmp(far_out.at(2 * t * kPitch),
-                          expected.tensors.at("q_out").element(32 * t).data(), 64),
-              0)
-        << t;
-  EXPECT_TRUE(same_bits(far.tensors.at("k_out"), expected.tensors.at("k_out")));
+  expect_far_pieces_agree(kOp, rope_bundle({.T = 4, .H = 2, .D = 16}, 4), {"q", "q_out"});
 }
 
 }  // namespace
