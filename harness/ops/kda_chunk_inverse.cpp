@@ -11,6 +11,7 @@ namespace k3::harness {
 namespace {
 
 constexpr const char* kOp = "kda_chunk_inverse";
+constexpr const char* kScalars[] = {"output_dtype"};
 constexpr std::int64_t kC = kKdaChunkTokens;
 
 KdaChunkInverseArgs to_args(const Call& call) {
@@ -19,11 +20,11 @@ KdaChunkInverseArgs to_args(const Call& call) {
   return args;
 }
 
-/// An inverse in L's dtype.
+/// An inverse in L's dtype, or that of `output_dtype`.
 void add_outputs(Bundle& bundle, std::span<const std::string>) {
   if (bundle.tensors.contains("out") || !bundle.tensors.contains("L")) return;
   const Tensor& L = bundle.tensors.at("L");
-  bundle.tensors["out"] = poisoned(L.dtype(), L.shape());
+  bundle.tensors["out"] = poisoned(scalar_dtype(kOp, bundle, "output_dtype", L.dtype()), L.shape());
 }
 
 void run(const Call& call, const ExecContext& ctx) { kda_chunk_inverse(to_args(call), ctx); }
@@ -37,10 +38,13 @@ std::size_t workspace_size(const Call& call, const ExecContext& ctx) {
 Cost cost(const Bundle& bundle) {
   const Tensor& out = bundle.tensors.at("out");
   const auto matrices = static_cast<double>(out.numel() / (kC * kC));
-  const auto bytes_of = [](const Tensor& t) { return static_cast<double>(size_of(t.dtype())); };
-  double bytes = kC * (kC - 1) / 2 * bytes_of(bundle.tensors.at("L")) + kC * kC * bytes_of(out);
+  const auto element_bytes = [](const Tensor& t) {
+    return static_cast<double>(size_of(t.dtype()));
+  };
+  double bytes =
+      kC * (kC - 1) / 2 * element_bytes(bundle.tensors.at("L")) + kC * kC * element_bytes(out);
   const auto beta = bundle.tensors.find("beta");
-  if (beta != bundle.tensors.end()) bytes += kC * bytes_of(beta->second);
+  if (beta != bundle.tensors.end()) bytes += kC * element_bytes(beta->second);
   return {.bytes = bytes * matrices, .flops = kC * kC * kC / 3.0 * matrices};
 }
 
@@ -70,7 +74,7 @@ const Driver& kda_chunk_inverse_driver() {
   static const std::vector<ArgSpec> args = specs_of(kda_chunk_inverse_args());
   static const Driver driver = {.name = kOp,
                                 .args = args,
-                                .scalars = {},
+                                .scalars = kScalars,
                                 .add_outputs = add_outputs,
                                 .run = run,
                                 .workspace_size = workspace_size,

@@ -14,31 +14,29 @@ namespace k3::harness {
 namespace {
 
 constexpr const char* kOp = "moe_route_quant";
-constexpr const char* kScalars[] = {"topk", "renormalize", "routed_scaling_factor", "group_size"};
+constexpr const char* kScalars[] = {"topk", "renormalize", "routed_scaling_factor", "group_size",
+                                    "scale_dtype"};
 
 MoeRouteQuantArgs to_args(const Call& call) {
   MoeRouteQuantArgs args;
   set_tensors(moe_route_quant_args(), call, args);
-  args.topk = scalar_int(kOp, call, "topk", args.topk);
-  args.renormalize = scalar_bool(kOp, call, "renormalize", args.renormalize);
-  args.routed_scaling_factor =
-      scalar_float(kOp, call, "routed_scaling_factor", args.routed_scaling_factor);
+  set_router_args(kOp, call, args);
   args.group_size = scalar_int(kOp, call, "group_size", args.group_size);
   return args;
 }
 
-/// Scales of files are fp32, row-major.
+/// Row-major scales, `scale_dtype` f32 or i32.
 void add_outputs(Bundle& bundle, std::span<const std::string> wanted) {
   if (!bundle.tensors.contains("scores") || !bundle.tensors.contains("x")) return;
   add_topk_outputs(kOp, bundle, bundle.tensors.at("scores"));
   const bool wants_packed = std::find(wanted.begin(), wanted.end(), "packed") != wanted.end();
   if (wants_packed && !bundle.tensors.contains("packed") && bundle.tensors.contains("topk_ids"))
     bundle.tensors["packed"] = poisoned(DType::kI32, bundle.tensors.at("topk_ids").shape());
-  auto shape = bundle.tensors.at("x").shape();
+  const auto& shape = bundle.tensors.at("x").shape();
   if (!bundle.tensors.contains("x_q")) bundle.tensors["x_q"] = poisoned(DType::kF8E4M3, shape);
-  const int group = scalar_int(kOp, {.scalars = bundle.scalars}, "group_size", 32);
-  if (!shape.empty() && group > 0) shape.back() /= group;
-  if (!bundle.tensors.contains("x_s")) bundle.tensors["x_s"] = poisoned(DType::kF32, shape);
+  const int group = to_args({.tensors = {}, .scalars = bundle.scalars}).group_size;
+  if (!bundle.tensors.contains("x_s"))
+    bundle.tensors["x_s"] = poisoned_scales(kOp, bundle, shape, group);
 }
 
 void run(const Call& call, const ExecContext& ctx) { moe_route_quant(to_args(call), ctx); }
@@ -49,10 +47,7 @@ std::size_t workspace_size(const Call& call, const ExecContext& ctx) {
 
 /// Every tensor once; the operations of the ops it is made of.
 Cost cost(const Bundle& bundle) {
-  double bytes = 0.0;
-  for (const auto& [name, tensor] : bundle.tensors)
-    bytes += static_cast<double>(tensor.numel()) * static_cast<double>(size_of(tensor.dtype()));
-  return {.bytes = bytes,
+  return {.bytes = bytes_of(bundle),
           .flops = 6.0 * static_cast<double>(bundle.tensors.at("scores").numel()) +
                    3.0 * static_cast<double>(bundle.tensors.at("x").numel())};
 }

@@ -10,7 +10,7 @@ namespace k3::harness {
 namespace {
 
 constexpr const char* kOp = "per_token_group_quant";
-constexpr const char* kScalars[] = {"group_size", "scale_ue8m0", "output_dtype"};
+constexpr const char* kScalars[] = {"group_size", "scale_ue8m0", "output_dtype", "scale_dtype"};
 
 PerTokenGroupQuantArgs to_args(const Call& call) {
   PerTokenGroupQuantArgs args;
@@ -20,20 +20,17 @@ PerTokenGroupQuantArgs to_args(const Call& call) {
   return args;
 }
 
-/// Scales of files are fp32, row-major; `output_dtype` is e4m3 or i8.
+/// `output_dtype` is e4m3 or i8, `scale_dtype` f32 or i32; row-major.
 void add_outputs(Bundle& bundle, std::span<const std::string>) {
   if (!bundle.tensors.contains("input")) return;
-  const Call call = {.scalars = bundle.scalars};
-  const std::string codes = scalar_text(call, "output_dtype", "e4m3");
-  if (codes != "e4m3" && codes != "i8")
-    throw ContractError(kOp, "output_dtype", "must be e4m3 or i8", codes);
-  auto shape = bundle.tensors.at("input").shape();
+  const int group = to_args({.tensors = {}, .scalars = bundle.scalars}).group_size;
+  const auto& shape = bundle.tensors.at("input").shape();
   if (!bundle.tensors.contains("output_q"))
-    bundle.tensors["output_q"] = poisoned(codes == "i8" ? DType::kI8 : DType::kF8E4M3, shape);
-  const int group = scalar_int(kOp, call, "group_size", 128);
-  if (!shape.empty() && group > 0) shape.back() /= group;
+    bundle.tensors["output_q"] = poisoned(
+        scalar_dtype(kOp, bundle, "output_dtype", DType::kF8E4M3, {DType::kF8E4M3, DType::kI8}),
+        shape);
   if (!bundle.tensors.contains("output_s"))
-    bundle.tensors["output_s"] = poisoned(DType::kF32, shape);
+    bundle.tensors["output_s"] = poisoned_scales(kOp, bundle, shape, group);
 }
 
 void run(const Call& call, const ExecContext& ctx) { per_token_group_quant(to_args(call), ctx); }
@@ -44,10 +41,8 @@ std::size_t workspace_size(const Call& call, const ExecContext& ctx) {
 
 /// Useful operations: a comparison, a product and a conversion each.
 Cost cost(const Bundle& bundle) {
-  double bytes = 0.0;
-  for (const auto& [name, tensor] : bundle.tensors)
-    bytes += static_cast<double>(tensor.numel()) * static_cast<double>(size_of(tensor.dtype()));
-  return {.bytes = bytes, .flops = 3.0 * static_cast<double>(bundle.tensors.at("input").numel())};
+  return {.bytes = bytes_of(bundle),
+          .flops = 3.0 * static_cast<double>(bundle.tensors.at("input").numel())};
 }
 
 /// Packed UE8M0 scales, row-major, or fp32 ones.

@@ -9,19 +9,25 @@
 namespace k3::harness {
 namespace {
 
+constexpr const char* kOp = "tiny_gemm";
+constexpr const char* kScalars[] = {"output_dtype"};
+
 TinyGemmArgs to_args(const Call& call) {
   TinyGemmArgs args;
   set_tensors(tiny_gemm_args(), call, args);
   return args;
 }
 
+/// `output_dtype` is bf16 or f32.
 void add_outputs(Bundle& bundle, std::span<const std::string>) {
   if (bundle.tensors.contains("out") || !bundle.tensors.contains("x") ||
       !bundle.tensors.contains("w"))
     return;
   const auto& x = bundle.tensors.at("x").shape();
   const auto& w = bundle.tensors.at("w").shape();
-  if (!x.empty() && !w.empty()) bundle.tensors["out"] = poisoned(DType::kBF16, {x[0], w[0]});
+  if (!x.empty() && !w.empty())
+    bundle.tensors["out"] =
+        poisoned(scalar_dtype(kOp, bundle, "output_dtype", DType::kBF16), {x[0], w[0]});
 }
 
 void run(const Call& call, const ExecContext& ctx) { tiny_gemm(to_args(call), ctx); }
@@ -31,14 +37,9 @@ std::size_t workspace_size(const Call& call, const ExecContext& ctx) {
 }
 
 Cost cost(const Bundle& bundle) {
-  double bytes = 0;
-  for (const char* name : {"x", "w", "out"}) {
-    const Tensor& tensor = bundle.tensors.at(name);
-    bytes += static_cast<double>(tensor.numel()) * static_cast<double>(size_of(tensor.dtype()));
-  }
   const auto weights = static_cast<double>(bundle.tensors.at("w").numel());
   const auto tokens = static_cast<double>(bundle.tensors.at("x").shape()[0]);
-  return {.bytes = bytes, .flops = 2.0 * weights * tokens, .tensor_cores = true};
+  return {.bytes = bytes_of(bundle), .flops = 2.0 * weights * tokens, .tensor_cores = true};
 }
 
 BenchShape bench_shape(std::int64_t M, std::int64_t N, std::int64_t K) {
@@ -69,9 +70,9 @@ std::vector<BenchShape> bench_shapes(Level level) {
 
 const Driver& tiny_gemm_driver() {
   static const std::vector<ArgSpec> args = specs_of(tiny_gemm_args());
-  static const Driver driver = {.name = "tiny_gemm",
+  static const Driver driver = {.name = kOp,
                                 .args = args,
-                                .scalars = {},
+                                .scalars = kScalars,
                                 .add_outputs = add_outputs,
                                 .run = run,
                                 .workspace_size = workspace_size,

@@ -11,7 +11,7 @@ namespace k3::harness {
 namespace {
 
 constexpr const char* kOp = "vision_patchify";
-constexpr const char* kScalars[] = {"patch_size", "padded_height", "padded_width"};
+constexpr const char* kScalars[] = {"patch_size", "padded_height", "padded_width", "output_dtype"};
 
 VisionPatchifyArgs to_args(const Call& call) {
   VisionPatchifyArgs args;
@@ -22,8 +22,8 @@ VisionPatchifyArgs to_args(const Call& call) {
   return args;
 }
 
-/// Of the dtype of a float image; f32 for bytes. Sizes that make no sense are the contract's to
-/// refuse, and get an empty output.
+/// Of `output_dtype`, else of the dtype of a float image, f32 for bytes. Sizes that make no sense
+/// are the contract's to refuse, and get an empty output.
 void add_outputs(Bundle& bundle, std::span<const std::string>) {
   const auto image = bundle.tensors.find("image");
   if (bundle.tensors.contains("out") || image == bundle.tensors.end() ||
@@ -36,7 +36,9 @@ void add_outputs(Bundle& bundle, std::span<const std::string>) {
                                (std::max<std::int64_t>(args.padded_width, 0) / P);
   const bool sensible =
       patches * P * P <= 64 * std::max<std::int64_t>(shape[2] * shape[3], 1 << 20);
-  const DType dtype = image->second.dtype() == DType::kBF16 ? DType::kBF16 : DType::kF32;
+  const DType dtype =
+      scalar_dtype(kOp, bundle, "output_dtype",
+                   image->second.dtype() == DType::kBF16 ? DType::kBF16 : DType::kF32);
   bundle.tensors["out"] = poisoned(dtype, {shape[0], sensible ? patches : 0, shape[1], P, P});
 }
 

@@ -70,6 +70,30 @@ TEST(Cli, RunWritesOutputsUnderTheirNames) {
     EXPECT_TRUE(written.tensors.contains(name)) << name;
 }
 
+TEST(Cli, RunGivesOutputsTheDtypeThatIsSet) {
+  const ScratchFile in("product.safetensors");
+  const ScratchFile out("out.safetensors");
+  const std::array<std::byte, 32> bytes{};
+  io::save(in.path(),
+           {{"x", {DType::kBF16, {1, 16}, bytes}}, {"w", {DType::kBF16, {1, 16}, bytes}}}, {});
+  const std::string product =
+      "run tiny_gemm --backend cpu --in " + in.path() + " --out " + out.path();
+  EXPECT_EQ(run(product).code, 0);
+  EXPECT_EQ(io::load(out.path()).tensors.at("out").dtype, DType::kBF16);
+  EXPECT_EQ(run(product + " --set output_dtype=f32").code, 0);
+  EXPECT_EQ(io::load(out.path()).tensors.at("out").dtype, DType::kF32);
+  EXPECT_EQ(errors_of(product + " --set output_dtype=f64").code, 2);
+
+  EXPECT_EQ(run("run per_token_group_quant --in " K3_TEST_DATA "/per_token_group_quant.safetensors "
+                "--backend cpu --set scale_ue8m0=1 --set scale_dtype=i32 --out " +
+                out.path())
+                .code,
+            0);
+  const io::SafeTensors quantised = io::load(out.path());
+  EXPECT_EQ(quantised.tensors.at("output_s").dtype, DType::kI32);
+  EXPECT_EQ(quantised.tensors.at("output_s").shape, (std::vector<std::int64_t>{7, 2}));
+}
+
 TEST(Cli, MistakesAreTwoAndSayWhy) {
   const std::string in = kSitu;
   for (const auto& [arguments, words] : {
