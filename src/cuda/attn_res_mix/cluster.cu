@@ -170,13 +170,11 @@ __global__ __launch_bounds__(kThreads, kCtas) void attn_res_mix_cluster_kernel(
 template <int kRows>
 cudaError_t launch_for(const AttnResMixProblem& p, const Target& target) {
   constexpr std::int64_t kMaxTokensAtOnce = 65535;
-  LaunchConfig config;
+  LaunchConfig config = launch_config(target);
   // Two CTAs at least: one alone makes no cluster, and cannot send to itself.
   config.cluster_size = std::max(2U, static_cast<unsigned>((p.H - 1) / kColumns + 1));
   config.grid = dim3(config.cluster_size, static_cast<unsigned>(std::min(p.T, kMaxTokensAtOnce)));
   config.block = dim3(kThreads);
-  config.pdl = target.pdl;
-  config.stream = static_cast<cudaStream_t>(target.stream);
   return launch(attn_res_mix_cluster_kernel<kRows>, config, p);
 }
 

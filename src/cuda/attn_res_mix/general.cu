@@ -162,11 +162,9 @@ void attn_res_mix_general(const AttnResMixProblem& p, const Target& target) {
   constexpr std::int64_t kMaxTokensAtOnce = 1 << 20;
   const DeviceGuard guard(target.device.index);
   K3_CUDA_CHECK(guard.error());
-  LaunchConfig config;
+  LaunchConfig config = launch_config(target);
   config.grid = dim3(static_cast<unsigned>(std::min(p.T, kMaxTokensAtOnce)));
   config.block = dim3(kThreads);
-  config.pdl = target.pdl;
-  config.stream = static_cast<cudaStream_t>(target.stream);
   K3_CUDA_CHECK(launch(
       unaligned_row(p) == nullptr ? attn_res_mix_general_kernel<8> : attn_res_mix_general_kernel<1>,
       config, p));

@@ -194,13 +194,11 @@ __global__ __launch_bounds__(kThreads + 32, 1) void attn_res_mix_ring_kernel(
 
 template <int kRows>
 cudaError_t launch_for(const AttnResMixProblem& p, const Target& target) {
-  LaunchConfig config;
+  LaunchConfig config = launch_config(target);
   config.grid = dim3(
       static_cast<unsigned>(std::min<std::int64_t>(p.T, properties(target.device.index).num_sms)));
   config.block = dim3(kThreads + 32);
   config.dynamic_smem_bytes = sizeof(RingShared<kRows>);
-  config.pdl = target.pdl;
-  config.stream = static_cast<cudaStream_t>(target.stream);
   return launch(attn_res_mix_ring_kernel<kRows>, config, p);
 }
 

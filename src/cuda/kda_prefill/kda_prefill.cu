@@ -49,12 +49,10 @@ PrefillPlan lay_out(const KdaPrefillProblem& p, WorkspaceParts& parts) {
 template <class... Params>
 void launch_one(void (*kernel)(Params...), dim3 ctas, int threads, std::size_t shared_bytes,
                 const KdaPrefillProblem& p, const PrefillPlan& plan, const Target& target) {
-  LaunchConfig config;
+  LaunchConfig config = launch_config(target);
   config.grid = ctas;
   config.block = dim3(static_cast<unsigned>(threads));
   config.dynamic_smem_bytes = shared_bytes;
-  config.pdl = target.pdl;
-  config.stream = static_cast<cudaStream_t>(target.stream);
   K3_CUDA_CHECK(launch(kernel, config, p, plan));
 }
 

@@ -15,13 +15,11 @@ constexpr unsigned kFirstCtas = 132;
 
 template <class Traits>
 cudaError_t launch_commit(const KdaReplayCommitProblem& p, const Target& target) {
-  LaunchConfig config;
+  LaunchConfig config = launch_config(target);
   config.grid = dim3(static_cast<unsigned>(p.HV), static_cast<unsigned>(p.B),
                      static_cast<unsigned>(p.num_layers));
   config.block = dim3(Traits::kNumThreads);
   config.dynamic_smem_bytes = sizeof(CommitShared<Traits>);
-  config.pdl = target.pdl;
-  config.stream = static_cast<cudaStream_t>(target.stream);
   return launch(kda_replay_commit_kernel<Traits>, config, p, target.pdl ? kFirstCtas : 0U);
 }
 

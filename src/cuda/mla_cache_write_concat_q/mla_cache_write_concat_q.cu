@@ -61,11 +61,9 @@ void run(const Problem& problem, const Target& target) {
     p.early_ctas = early_ctas(target, kMlaCacheWriteThreads);
     p.by_row_vectors = Divider(p.row_vectors);
     p.by_token_rows = Divider(p.heads + 1);
-    LaunchConfig config;
+    LaunchConfig config = launch_config(target);
     config.grid = dim3((p.num_vectors - 1) / kMlaCacheWriteThreads + 1);
     config.block = dim3(kMlaCacheWriteThreads);
-    config.pdl = target.pdl;
-    config.stream = static_cast<cudaStream_t>(target.stream);
     K3_CUDA_CHECK(launch(mla_cache_write_concat_q_kernel<kVec, kFp8>, config, p));
   }
 }

@@ -38,11 +38,9 @@ cudaError_t launch_tokens(const MoeFinalizeProblem& problem, const Target& targe
     p.topk_weights = static_cast<const std::byte*>(problem.topk_weights) +
                      token * problem.weights_stride * weight_bytes;
     p.out = problem.out + token * problem.out_stride;
-    LaunchConfig config;
+    LaunchConfig config = launch_config(target);
     config.grid = dim3(static_cast<unsigned>(std::min(max_tokens, problem.T - token)) * p.parts);
     config.block = dim3(kMoeFinalizeThreads);
-    config.pdl = target.pdl;
-    config.stream = static_cast<cudaStream_t>(target.stream);
     const cudaError_t error = launch(moe_finalize_kernel<kVec, kBatch>, config, p);
     if (error != cudaSuccess) return error;
   }

@@ -31,11 +31,9 @@ cudaError_t launch_block(const MoeTopkSumProblem& problem, const VectorBlock& bl
   p.row_vectors = block.row_vectors;
   p.num_vectors = block.num_vectors;
   p.by_row_vectors = block.by_row_vectors;
-  LaunchConfig config;
+  LaunchConfig config = launch_config(target);
   config.grid = block.grid(threads);
   config.block = dim3(static_cast<unsigned>(threads));
-  config.pdl = target.pdl;
-  config.stream = static_cast<cudaStream_t>(target.stream);
   return launch(moe_topk_sum_kernel<kVec, kBatch>, config, p);
 }
 

@@ -35,13 +35,6 @@ TinyGemmParams params_of(const TinyGemmProblem& problem) {
   return p;
 }
 
-LaunchConfig config_of(const Target& target) {
-  LaunchConfig config;
-  config.pdl = target.pdl;
-  config.stream = static_cast<cudaStream_t>(target.stream);
-  return config;
-}
-
 bool is_empty(const TinyGemmProblem& problem) { return problem.M == 0 || problem.N == 0; }
 
 unsigned groups_of(int n, int size) { return static_cast<unsigned>((n - 1) / size + 1); }
@@ -134,7 +127,7 @@ void tiny_gemm_columns(const TinyGemmProblem& problem, const Target& target) {
   if (is_empty(problem)) return;
   const DeviceGuard guard(target.device.index);
   K3_CUDA_CHECK(guard.error());
-  K3_CUDA_CHECK(launch_columns(params_of(problem), config_of(target)));
+  K3_CUDA_CHECK(launch_columns(params_of(problem), launch_config(target)));
 }
 
 const char* tiny_gemm_split_k_refusal(const TinyGemmProblem& problem, const Target&) {
@@ -148,14 +141,14 @@ void tiny_gemm_split_k(const TinyGemmProblem& problem, const Target& target) {
   if (is_empty(problem)) return;
   const DeviceGuard guard(target.device.index);
   K3_CUDA_CHECK(guard.error());
-  K3_CUDA_CHECK(launch_split_k(params_of(problem), target.arch, config_of(target)));
+  K3_CUDA_CHECK(launch_split_k(params_of(problem), target.arch, launch_config(target)));
 }
 
 void tiny_gemm_general(const TinyGemmProblem& problem, const Target& target) {
   if (is_empty(problem)) return;
   const DeviceGuard guard(target.device.index);
   K3_CUDA_CHECK(guard.error());
-  LaunchConfig config = config_of(target);
+  LaunchConfig config = launch_config(target);
   config.grid = dim3(groups_of(problem.N, kGeneralThreads / 32));
   config.block = dim3(kGeneralThreads);
   K3_CUDA_CHECK(launch(tiny_gemm_general_kernel, config, params_of(problem)));

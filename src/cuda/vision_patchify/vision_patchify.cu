@@ -47,13 +47,11 @@ cudaError_t launch_all(const VisionPatchifyProblem& problem, const Target& targe
         p.rows = static_cast<std::uint32_t>(std::max<std::int64_t>(problem.H - gy * P, 0));
         p.columns = static_cast<std::uint32_t>(std::max<std::int64_t>(problem.W - gx * P, 0));
         p.strip_vectors = static_cast<std::uint32_t>(patches * p.patch_vectors);
-        LaunchConfig config;
+        LaunchConfig config = launch_config(target);
         config.grid = dim3((p.strip_vectors - 1) / kPatchifyThreads + 1,
                            static_cast<unsigned>(std::min(kMaxGridYZ, problem.grid_height - gy)),
                            static_cast<unsigned>(std::min(kMaxGridYZ, problem.B - b)));
         config.block = dim3(kPatchifyThreads);
-        config.pdl = target.pdl;
-        config.stream = static_cast<cudaStream_t>(target.stream);
         const cudaError_t error =
             launch(vision_patchify_kernel<In, Factor, Out, Stride, kVec, kUnit>, config, p);
         if (error != cudaSuccess) return error;
