@@ -39,14 +39,8 @@ TEST(ImageResize, BitsDoNotDependOnThreads) {
 }
 
 TEST(ImageResize, EveryVariantGivesTheSameBits) {
-  const Bundle input = resize_bundle({.B = 2, .H = 90, .W = 310, .out_H = 61, .out_W = 205}, 9);
-  const Tensor expected = run_cpu(kOp, input).tensors.at("out");
-  for (const Machine& machine : machines_of(kOp)) {
-    if (machine.on == RunOn::kCuda && cuda_unusable() != nullptr) continue;
-    EXPECT_TRUE(
-        same_bits(expected, run_on(machine.on, kOp, input, machine.variant).tensors.at("out")))
-        << name_of(machine);
-  }
+  expect_variants_give_the_same_bits(
+      kOp, resize_bundle({.B = 2, .H = 90, .W = 310, .out_H = 61, .out_W = 205}, 9));
 }
 
 TEST(ImageResize, TheSameSizeIsACopy) {

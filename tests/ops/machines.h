@@ -89,4 +89,14 @@ inline std::string difference(const Bundle& a, const Bundle& b) {
   return "";
 }
 
+/// On every machine that is here.
+inline void expect_variants_give_the_same_bits(const char* op, const Bundle& input) {
+  const Bundle expected = run_on(RunOn::kCpu, op, input);
+  for (const Machine& machine : machines_of(op)) {
+    if (machine.on == RunOn::kCuda && cuda_unusable() != nullptr) continue;
+    EXPECT_EQ(difference(expected, run_on(machine.on, op, input, machine.variant)), "")
+        << name_of(machine);
+  }
+}
+
 }  // namespace k3::harness

@@ -50,14 +50,7 @@ TEST(VisionPatchify, AnImageDoesNotDependOnItsBatch) {
 }
 
 TEST(VisionPatchify, EveryVariantGivesTheSameBits) {
-  const Bundle input = patchify_bundle({.B = 2, .H = 50, .W = 64}, 9);
-  const Tensor expected = run_cpu(kOp, input).tensors.at("out");
-  for (const Machine& machine : machines_of(kOp)) {
-    if (machine.on == RunOn::kCuda && cuda_unusable() != nullptr) continue;
-    EXPECT_TRUE(
-        same_bits(expected, run_on(machine.on, kOp, input, machine.variant).tensors.at("out")))
-        << name_of(machine);
-  }
+  expect_variants_give_the_same_bits(kOp, patchify_bundle({.B = 2, .H = 50, .W = 64}, 9));
 }
 
 /// Bytes as a decoder leaves them, against the same pixels in float planes.
