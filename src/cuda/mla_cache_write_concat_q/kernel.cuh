@@ -148,8 +148,10 @@ __global__ __launch_bounds__(kMlaCacheWriteThreads) void mla_cache_write_concat_
   }
 
   pdl_wait();
-  // Before the slot is known: a key waits for the longer of the two loads, not for their sum.
+  // Before the slot is known: a key waits for the longer of the two loads, not for their sum. The
+  // empty statement keeps the compiler from moving the load behind the other.
   const In x = *reinterpret_cast<const In*>(from);
+  asm volatile("" ::: "memory");
   std::int64_t to = token * p.q_out_token_stride + head * p.q_out_head_stride;
   void* base = p.q_out;
   if (is_key) {
@@ -160,7 +162,7 @@ __global__ __launch_bounds__(kMlaCacheWriteThreads) void mla_cache_write_concat_
   }
   to += std::int64_t{kVec} * vector;
   using Element = std::conditional_t<kFp8, std::uint8_t, std::uint16_t>;
-  __stcs(reinterpret_cast<Out*>(static_cast<Element*>(base) + to), to_cache<kFp8>(x));
+  *reinterpret_cast<Out*>(static_cast<Element*>(base) + to) = to_cache<kFp8>(x);
 }
 
 }  // namespace k3::cuda

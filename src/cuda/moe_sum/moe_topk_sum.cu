@@ -12,12 +12,12 @@
 namespace k3::cuda {
 namespace {
 
-/// Up to here more loads at once are faster than more threads at once, and up to the smaller one
-/// 4-byte accesses, with which more SMs take part.
+/// Up to here more loads at once are faster than more threads at once, and the grid is in place
+/// before it may load; up to the smaller one 4-byte accesses, with which more SMs take part.
 constexpr std::int64_t kSmallOutputs = std::int64_t{1} << 17;
-constexpr std::int64_t kSmallestOutputs = std::int64_t{1} << 13;
+constexpr std::int64_t kSmallestOutputs = std::int64_t{1} << 16;
 
-template <int kVec, int kBatch>
+template <int kVec, int kBatch, bool kEarly>
 cudaError_t launch_block(const MoeTopkSumProblem& problem, const VectorBlock& block, int threads,
                          const Target& target) {
   const std::int64_t column = block.first_vector * kVec;
@@ -34,16 +34,16 @@ cudaError_t launch_block(const MoeTopkSumProblem& problem, const VectorBlock& bl
   LaunchConfig config = launch_config(target);
   config.grid = block.grid(threads);
   config.block = dim3(static_cast<unsigned>(threads));
-  return launch(moe_topk_sum_kernel<kVec, kBatch>, config, p);
+  return launch(moe_topk_sum_kernel<kVec, kBatch, kEarly>, config, p);
 }
 
 /// Problems past 2^31 vectors take several launches.
-template <int kVec, int kBatch>
+template <int kVec, int kBatch, bool kEarly>
 void run(const MoeTopkSumProblem& problem, int threads, const Target& target) {
   const DeviceGuard guard(target.device.index);
   K3_CUDA_CHECK(guard.error());
   K3_CUDA_CHECK(for_each_vector_block(problem.T, problem.H / kVec, [&](const VectorBlock& block) {
-    return launch_block<kVec, kBatch>(problem, block, threads, target);
+    return launch_block<kVec, kBatch, kEarly>(problem, block, threads, target);
   }));
 }
 
@@ -60,12 +60,13 @@ const char* moe_topk_sum_vec4_refusal(const MoeTopkSumProblem& p, const Target&)
 
 void moe_topk_sum_vec4(const MoeTopkSumProblem& p, const Target& target) {
   const std::int64_t outputs = std::min(p.T, kSmallOutputs + 1) * p.H;
-  if (outputs <= kSmallestOutputs) return run<2, 16>(p, 64, target);
-  return outputs <= kSmallOutputs ? run<4, 16>(p, 128, target) : run<4, 8>(p, 128, target);
+  if (outputs <= kSmallestOutputs) return run<2, 16, true>(p, 64, target);
+  return outputs <= kSmallOutputs ? run<4, 16, true>(p, 128, target)
+                                  : run<4, 8, false>(p, 128, target);
 }
 
 void moe_topk_sum_scalar(const MoeTopkSumProblem& p, const Target& target) {
-  run<1, 16>(p, 128, target);
+  run<1, 16, false>(p, 128, target);
 }
 
 }  // namespace k3::cuda

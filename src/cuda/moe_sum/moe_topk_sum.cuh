@@ -6,8 +6,11 @@
 #include "cuda/common/bf16_vector.cuh"
 #include "cuda/common/divider.h"
 #include "cuda/common/pdl.cuh"
+#include "cuda/common/prefetch.cuh"
 
 /// One thread makes one vector of one token. It asks for kBatch slots before it adds the first.
+/// Small grids, which start as a whole while their predecessor still runs, bring what they will
+/// load into the L2 meanwhile.
 namespace k3::cuda {
 
 /// A block of tokens and columns of the problem, small enough for 32-bit vector indices.
@@ -23,7 +26,8 @@ struct MoeTopkSumParams {
   Divider by_row_vectors;
 };
 
-template <int kVec, int kBatch>
+/// @tparam kEarly  every CTA may start early
+template <int kVec, int kBatch, bool kEarly>
 __global__ void moe_topk_sum_kernel(const __grid_constant__ MoeTopkSumParams p) {
   pdl_launch_dependents();
   const std::uint32_t index = blockIdx.x * blockDim.x + threadIdx.x;
@@ -32,6 +36,11 @@ __global__ void moe_topk_sum_kernel(const __grid_constant__ MoeTopkSumParams p) 
   const std::int64_t column = static_cast<std::int64_t>(index - token * p.row_vectors) * kVec;
   const bf16* const from = p.input + token * p.token_stride + column;
   float sums[kVec] = {};
+  if constexpr (kEarly) {
+    constexpr std::uint32_t kLineVectors = 128 / (kVec * sizeof(bf16));
+    if (index % kLineVectors == 0)
+      for (int slot = 0; slot < p.topk; ++slot) prefetch_l2(from + slot * p.slot_stride);
+  }
 
   pdl_wait();
   for (int first = 0; first < p.topk; first += kBatch) {

@@ -8,11 +8,16 @@
 #include "cuda/common/launch.h"
 #include "cuda/common/packed_bf16.cuh"
 #include "cuda/common/pdl.cuh"
+#include "cuda/common/prefetch.cuh"
 
 /// Patches of a strip of the image, one row of the grid: blockIdx.y is the row, z the image. The
 /// threads along x go through the strip's output in order, one vector of kVec elements a thread, so
 /// stores are whole lines; loads are units of kUnit pixels, and the sectors that two patches share
 /// meet in the L1. No shared memory, no barrier.
+///
+/// Rows of pixels that are neighbours are asked for as far as the L2 ahead of time, by the CTAs of
+/// a strip together: those of the strip a wave further on, and, where the CTA may have started
+/// while its predecessor still runs, those of its own strip.
 namespace k3::cuda {
 
 inline constexpr int kPatchifyThreads = 256;
@@ -35,6 +40,10 @@ struct PatchifyParams {
   std::uint32_t strip_vectors;  ///< below 2^31
   std::uint32_t patch_vectors;  ///< C * P * P / kVec
   std::uint32_t P;
+  std::uint32_t strip_lines;   ///< C * P
+  std::uint32_t cta_lines;     ///< of them, that a CTA asks for
+  std::uint32_t early_ctas;    ///< as many may start early
+  std::uint32_t strips_ahead;  ///< a wave of CTAs
   Divider by_patch_vectors;
   Divider by_P;
 };
@@ -77,6 +86,25 @@ __device__ inline void store_vector(bf16* to, const float (&v)[1]) {
   to->bits = static_cast<std::uint16_t>(pack_bf16(v[0], 0.0F));
 }
 
+/// This CTA's lines of strip `gy`, a line a warp.
+template <class In, class Stride>
+__device__ void prefetch_lines(const PatchifyParams& p, const In* image, std::uint32_t gy) {
+  constexpr std::uint32_t kWarps = kPatchifyThreads / 32;
+  constexpr std::uint32_t kCacheLine = 128 / sizeof(In);  // in pixels
+  const std::uint32_t begin = blockIdx.x * p.cta_lines;
+  const std::uint32_t end = min(begin + p.cta_lines, p.strip_lines);
+  for (std::uint32_t line = begin + threadIdx.x / 32; line < end; line += kWarps) {
+    const std::uint32_t c = p.by_P.quotient(line);
+    const std::uint32_t y = gy * p.P + line - c * p.P;
+    if (y >= p.rows) continue;
+    const In* const row = image +
+                          static_cast<std::uint64_t>(c) * static_cast<Stride>(p.image_stride_c) +
+                          static_cast<std::uint64_t>(y) * static_cast<Stride>(p.image_stride_y);
+    for (std::uint32_t x = threadIdx.x % 32 * kCacheLine; x < p.columns; x += 32 * kCacheLine)
+      prefetch_l2(row + x);
+  }
+}
+
 /// @tparam Factor  of scale and bias
 /// @tparam Stride  of the image, unsigned: 32 bits where they fit, which saves half of the products
 template <class In, class Factor, class Out, class Stride, int kVec, int kUnit>
@@ -86,6 +114,16 @@ __global__ __launch_bounds__(
         kPatchifyThreads) void vision_patchify_kernel(const __grid_constant__ PatchifyParams p) {
   constexpr int kUnits = kVec / kUnit;
   pdl_launch_dependents();
+  const auto* const image = static_cast<const In*>(p.image) + blockIdx.z * p.image_stride_b;
+  if constexpr (kUnit == 2) {
+    const std::uint32_t cta = (blockIdx.z * gridDim.y + blockIdx.y) * gridDim.x + blockIdx.x;
+    if (cta < p.early_ctas) prefetch_lines<In, Stride>(p, image, blockIdx.y);
+    prefetch_lines<In, Stride>(p, image, blockIdx.y + p.strips_ahead);
+    if (cta == 0 && threadIdx.x == 0) {
+      prefetch_l2(p.scale);
+      prefetch_l2(p.bias);
+    }
+  }
   const std::uint32_t index = blockIdx.x * kPatchifyThreads + threadIdx.x;
   if (index >= p.strip_vectors) return;
   const std::uint32_t gx = p.by_patch_vectors.quotient(index);
@@ -100,24 +138,19 @@ __global__ __launch_bounds__(
   const auto stride_x = static_cast<Stride>(p.image_stride_x);
   const std::uint32_t x0 = gx * p.P;
   const std::uint32_t y0 = blockIdx.y * p.P;
-  const auto* const image = static_cast<const In*>(p.image) + blockIdx.z * p.image_stride_b;
   auto* const out = static_cast<Out*>(p.out) + blockIdx.z * p.out_stride_b +
                     blockIdx.y * p.out_stride_row + gx * p.out_stride_patch + element;
 
-  pdl_wait();
-  Pixels<kUnit> pixels[kUnits];
-  float scale[kUnits];
-  float bias[kUnits];
+  const In* from[kUnits];  // null: past the image
+  std::uint32_t channel[kUnits];
 #pragma unroll
   for (int i = 0; i < kUnits; ++i) {
-    pixels[i] = {};
-    if (y0 + py < p.rows && x0 + px < p.columns)
-      load_unit(image + static_cast<std::uint64_t>(c) * stride_c +
-                    static_cast<std::uint64_t>(y0 + py) * stride_y +
-                    static_cast<std::uint64_t>(x0 + px) * stride_x,
-                pixels[i]);
-    scale[i] = load_factor(p.scale, c, Factor());
-    bias[i] = load_factor(p.bias, c, Factor());
+    const bool exists = y0 + py < p.rows && x0 + px < p.columns;
+    from[i] = exists ? image + static_cast<std::uint64_t>(c) * stride_c +
+                           static_cast<std::uint64_t>(y0 + py) * stride_y +
+                           static_cast<std::uint64_t>(x0 + px) * stride_x
+                     : nullptr;
+    channel[i] = c;
     // A unit lies within one row of a patch.
     px += kUnit;
     if (px == p.P) {
@@ -127,6 +160,23 @@ __global__ __launch_bounds__(
         ++c;
       }
     }
+  }
+
+  pdl_wait();
+  Pixels<kUnit> pixels[kUnits];
+#pragma unroll
+  for (int i = 0; i < kUnits; ++i) {
+    pixels[i] = {};
+    if (from[i] != nullptr) load_unit(from[i], pixels[i]);
+  }
+  float scale[kUnits];
+  float bias[kUnits];
+#pragma unroll
+  for (int i = 0; i < kUnits; ++i) {
+    // An even P has P * P elements a channel, a multiple of a vector.
+    const int of = kUnit == 2 ? 0 : i;
+    scale[i] = load_factor(p.scale, channel[of], Factor());
+    bias[i] = load_factor(p.bias, channel[of], Factor());
   }
   float y[kVec];
 #pragma unroll

@@ -6,6 +6,7 @@
 #include <type_traits>
 
 #include "cuda/common/alignment.h"
+#include "cuda/common/early_ctas.h"
 #include "cuda/common/error.h"
 #include "cuda/common/launch.h"
 #include "cuda/vision_patchify/kernel.cuh"
@@ -32,6 +33,8 @@ cudaError_t launch_all(const VisionPatchifyProblem& problem, const Target& targe
   p.out_stride_patch = problem.out_stride_patch;
   p.patch_vectors = static_cast<std::uint32_t>(problem.patch_elements / kVec);
   p.P = static_cast<std::uint32_t>(P);
+  p.strip_lines = static_cast<std::uint32_t>(problem.C * P);
+  p.early_ctas = early_ctas(target, kPatchifyThreads);
   p.by_patch_vectors = Divider(p.patch_vectors);
   p.by_P = Divider(p.P);
 
@@ -47,10 +50,13 @@ cudaError_t launch_all(const VisionPatchifyProblem& problem, const Target& targe
         p.rows = static_cast<std::uint32_t>(std::max<std::int64_t>(problem.H - gy * P, 0));
         p.columns = static_cast<std::uint32_t>(std::max<std::int64_t>(problem.W - gx * P, 0));
         p.strip_vectors = static_cast<std::uint32_t>(patches * p.patch_vectors);
+        const unsigned strip_ctas = (p.strip_vectors - 1) / kPatchifyThreads + 1;
+        p.cta_lines = (p.strip_lines - 1) / strip_ctas + 1;
+        p.strips_ahead = (ctas_of_wave(target, kPatchifyThreads) - 1) / strip_ctas + 1;
         LaunchConfig config = launch_config(target);
-        config.grid = dim3((p.strip_vectors - 1) / kPatchifyThreads + 1,
-                           static_cast<unsigned>(std::min(kMaxGridYZ, problem.grid_height - gy)),
-                           static_cast<unsigned>(std::min(kMaxGridYZ, problem.B - b)));
+        config.grid =
+            dim3(strip_ctas, static_cast<unsigned>(std::min(kMaxGridYZ, problem.grid_height - gy)),
+                 static_cast<unsigned>(std::min(kMaxGridYZ, problem.B - b)));
         config.block = dim3(kPatchifyThreads);
         const cudaError_t error =
             launch(vision_patchify_kernel<In, Factor, Out, Stride, kVec, kUnit>, config, p);
