@@ -69,10 +69,22 @@ HWY_INLINE Pair load_pair(const bf16* from) {
           hn::BitCast(kF, hn::And(words, hn::Set(kU32, 0xFFFF0000U)))};
 }
 
+/// The bits of a number rounded to bf16, to nearest even, in the high halves; the low ones hold
+/// rest.
+HWY_INLINE hn::Vec<decltype(kU32)> rounded_high_halves(V x) {
+  const auto u = hn::BitCast(kU32, x);
+  const auto odd = hn::And(hn::ShiftRight<16>(u), hn::Set(kU32, 1));
+  return hn::Add(hn::Add(u, hn::Set(kU32, 0x7FFF)), odd);
+}
+
 /// `kStream`: past the caches, `to` aligned to a vector.
 template <bool kStream = false>
 HWY_INLINE void store_pair(Pair x, bf16* to) {
-  const auto words = hn::Or(bf16_bits(kF, x.even), hn::ShiftLeft<16>(bf16_bits(kF, x.odd)));
+  auto words = hn::OrAnd(hn::ShiftRight<16>(rounded_high_halves(x.even)),
+                         rounded_high_halves(x.odd), hn::Set(kU32, 0xFFFF0000U));
+  // Where one is a NaN, or, for nothing, both are infinite.
+  if (HWY_UNLIKELY(!hn::AllFalse(kF, hn::IsNaN(hn::Add(x.even, x.odd)))))
+    words = hn::Or(bf16_bits(kF, x.even), hn::ShiftLeft<16>(bf16_bits(kF, x.odd)));
   auto* const bits = reinterpret_cast<std::uint16_t*>(to);
   if constexpr (kStream)
     hn::Stream(hn::BitCast(kU16, words), kU16, bits);

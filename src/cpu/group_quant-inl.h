@@ -11,6 +11,7 @@
 
 #include <hwy/highway.h>
 
+#include <algorithm>
 #include <bit>
 #include <cmath>
 #include <cstddef>
@@ -86,8 +87,8 @@ HWY_INLINE std::uint16_t largest_of_lanes(D /*d*/, hn::Vec<D> lanes) {
   }
 }
 
-/// The largest magnitude by bit patterns: a NaN is the largest of all.
-HWY_INLINE float largest_pattern(const bf16* x, std::size_t count) {
+/// Lane by lane the largest magnitude of a group by bit patterns: a NaN is the largest of all.
+HWY_INLINE hn::Vec<GroupTag16> largest_by_lane(const bf16* x, std::size_t count) {
   const GroupTag16 di16;
   const auto magnitude = hn::Set(di16, 0x7FFF);
   auto largest = hn::Zero(di16);
@@ -95,7 +96,45 @@ HWY_INLINE float largest_pattern(const bf16* x, std::size_t count) {
     const auto bits = hn::LoadU(di16, reinterpret_cast<const std::int16_t*>(x + i));
     largest = hn::Max(largest, hn::And(bits, magnitude));
   }
-  return to_float(bf16{largest_of_lanes(di16, largest)});
+  return largest;
+}
+
+HWY_INLINE float largest_pattern(const bf16* x, std::size_t count) {
+  return to_float(bf16{largest_of_lanes(GroupTag16(), largest_by_lane(x, count))});
+}
+
+/// Lanes of both halves of each 128-bit block as lanes of D that take turns: half as many of each.
+template <class D>
+HWY_INLINE hn::Vec<GroupTag16> fold(D d, hn::Vec<GroupTag16> a, hn::Vec<GroupTag16> b) {
+  const GroupTag16 di16;
+  const auto low = hn::InterleaveLower(d, hn::BitCast(d, a), hn::BitCast(d, b));
+  const auto high = hn::InterleaveUpper(d, hn::BitCast(d, a), hn::BitCast(d, b));
+  return hn::Max(hn::BitCast(di16, low), hn::BitCast(di16, high));
+}
+
+/// The larger ones of all 128-bit blocks.
+template <class D>
+HWY_INLINE void store_block(D d, hn::Vec<D> lanes, std::uint16_t* to) {
+  if constexpr (sizeof(lanes) > 16) {
+    const hn::Half<D> half;
+    store_block(half, hn::Max(hn::LowerHalf(half, lanes), hn::UpperHalf(half, lanes)), to);
+  } else {
+    hn::StoreU(lanes, d, reinterpret_cast<std::int16_t*>(to));
+  }
+}
+
+/// The largest patterns of kFolded groups of `count` values each, in order.
+inline constexpr std::size_t kFolded = 8;
+HWY_INLINE void largest_patterns(const bf16* x, std::size_t count, std::uint16_t* to) {
+  const GroupTag16 di16;
+  const hn::Repartition<std::int32_t, GroupTag16> di32;
+  const hn::Repartition<std::int64_t, GroupTag16> di64;
+  hn::Vec<GroupTag16> pairs[kFolded / 2];
+  for (std::size_t i = 0; i < kFolded; i += 2)
+    pairs[i / 2] = fold(di16, largest_by_lane(x + i * count, count),
+                        largest_by_lane(x + (i + 1) * count, count));
+  const auto all = fold(di64, fold(di32, pairs[0], pairs[1]), fold(di32, pairs[2], pairs[3]));
+  store_block(di16, all, to);
 }
 
 HWY_INLINE float largest_pattern(const float* x, std::size_t count) {
@@ -169,6 +208,41 @@ HWY_INLINE GroupAmax group_amax(const T* x, std::size_t count) {
     if (const float magnitude = std::fabs(detail::widened(x[i])); magnitude > result.amax)
       result.amax = magnitude;
   return result;
+}
+
+/// group_amax of up to 32 groups, one behind the other: the magnitudes, and a bit for each group
+/// with a value that is not finite.
+template <class T>
+HWY_INLINE std::uint32_t group_amaxes(const T* x, std::size_t size, std::size_t count,
+                                      float* amax) {
+  std::uint32_t not_finite = 0;
+  std::size_t i = 0;
+  const auto take = [&](std::size_t end) HWY_ATTR {
+    for (; i < end; ++i) {
+      const GroupAmax group = group_amax(x + i * size, size);
+      amax[i] = group.amax;
+      not_finite |= static_cast<std::uint32_t>(!group.finite) << i;
+    }
+  };
+  // The tree of exchanges pays where a group has few vectors.
+  constexpr std::size_t kSmall = 64;
+  if constexpr (std::is_same_v<T, bf16>) {
+    while (size <= kSmall && i + detail::kFolded <= count) {
+      std::uint16_t patterns[detail::kFolded];
+      detail::largest_patterns(x + i * size, size, patterns);
+      std::uint16_t largest = 0;
+      for (std::size_t j = 0; j < detail::kFolded; ++j) {
+        amax[i + j] = to_float(bf16{patterns[j]});
+        largest = std::max(largest, patterns[j]);
+      }
+      if (largest >= 0x7F80)
+        take(i + detail::kFolded);
+      else
+        i += detail::kFolded;
+    }
+  }
+  take(count);
+  return not_finite;
 }
 
 /// One code, of any value.

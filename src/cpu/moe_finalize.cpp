@@ -22,14 +22,20 @@ void sum_rows(const MoeFinalizeProblem& p, std::int64_t token, std::int64_t colu
               std::int64_t length) {
   RowSums sums;
   WeightedRows rows;
+  const auto row_at = [&](std::int64_t row) {
+    return p.experts_out + row * p.experts_out_stride + column;
+  };
   for (int j = 0; j < p.topk; ++j) {
-    const std::int64_t row = p.idx[token * p.topk + j];
+    const std::int64_t slot = token * p.topk + j;
+    const std::int64_t row = p.idx[slot];
     if (row < 0) continue;
+    const std::int64_t ahead = slot + kRowsAtOnce < p.T * p.topk ? p.idx[slot + kRowsAtOnce] : -1;
+    rows.ahead[rows.count] = row_at(ahead < 0 ? row : ahead);
     const std::int64_t weight = token * p.weights_stride + j;
     rows.weight[rows.count] = p.weights_dtype == DType::kF32
                                   ? static_cast<const float*>(p.topk_weights)[weight]
                                   : to_float(static_cast<const bf16*>(p.topk_weights)[weight]);
-    rows.at[rows.count++] = p.experts_out + row * p.experts_out_stride + column;
+    rows.at[rows.count++] = row_at(row);
     if (rows.count == kRowsAtOnce) add_rows<true>(rows, length, sums);
   }
   add_rows<true>(rows, length, sums);

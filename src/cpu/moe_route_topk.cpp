@@ -10,6 +10,7 @@
 #include <hwy/highway.h>
 
 #include <algorithm>
+#include <bit>
 #include <cstddef>
 #include <cstdint>
 
@@ -86,12 +87,21 @@ HWY_INLINE void consider(DF df, hn::Vec<DF> x, hn::Vec<DF> bias, int first, int 
   const auto activation = sigmoid(df, x);
   const auto sum = hn::Add(activation, bias);
   const auto biased = hn::IfThenElse(hn::IsNaN(sum), hn::Set(df, kMoeNaNScore), sum);
-  if (best.full() && hn::AllFalse(df, hn::Gt(biased, hn::Set(df, best.threshold())))) return;
+  std::uint32_t better = (std::uint32_t{1} << count) - 1;
+  if (best.full()) {
+    std::uint8_t bits[8] = {};  // all that the lanes of a vector may need
+    hn::StoreMaskBits(df, hn::Gt(biased, hn::Set(df, best.threshold())), bits);
+    better &= static_cast<std::uint32_t>(bits[0] | bits[1] << 8);
+  }
+  if (better == 0) return;
   HWY_ALIGN float activations[HWY_MAX_BYTES / sizeof(float)];
   HWY_ALIGN float scores[HWY_MAX_BYTES / sizeof(float)];
   hn::Store(activation, df, activations);
   hn::Store(biased, df, scores);
-  for (int i = 0; i < count; ++i) best.add({scores[i], activations[i], first + i});
+  for (; better != 0; better &= better - 1) {
+    const int i = std::countr_zero(better);
+    best.add({scores[i], activations[i], first + i});
+  }
 }
 
 template <class Score>

@@ -35,6 +35,8 @@ struct RowSums {
 /// Parts of at most kRowsAtOnce rows, each with its weight.
 struct WeightedRows {
   const bf16* at[kRowsAtOnce];
+  const bf16* ahead[kRowsAtOnce];  ///< parts to bring into the L2 meanwhile: rows are too short for
+                                   ///< the hardware to look far ahead by itself
   float weight[kRowsAtOnce];
   int count = 0;
 };
@@ -44,9 +46,12 @@ template <bool kWeighted, int kCount>
 HWY_INLINE void add_row_group(const WeightedRows& rows, std::int64_t length, RowSums& row_sums) {
   const hn::ScalableTag<float> df;
   const auto lanes = static_cast<std::int64_t>(hn::Lanes(df));
+  constexpr std::int64_t kLine = 64 / sizeof(bf16);
   float* const sums = row_sums.at;
   std::int64_t i = 0;
   for (; i + lanes <= length; i += lanes) {
+    if (i % kLine == 0)
+      for (int r = 0; r < kCount; ++r) __builtin_prefetch(rows.ahead[r] + i, 0, 2);
     auto sum = hn::LoadU(df, sums + i);
     for (int r = 0; r < kCount; ++r) {
       const auto x = load_bf16(df, rows.at[r] + i);

@@ -22,8 +22,13 @@ void sum_slots(const MoeTopkSumProblem& p, std::int64_t token, std::int64_t colu
                std::int64_t length) {
   RowSums sums;
   const bf16* const from = p.input + token * p.token_stride + column;
+  const bf16* const next = token + 1 < p.T ? from + p.token_stride : from;
   WeightedRows rows;
   for (int j = 0; j < p.topk; ++j) {
+    const int ahead = j + kRowsAtOnce;
+    rows.ahead[rows.count] = ahead < p.topk
+                                 ? from + ahead * p.slot_stride
+                                 : next + std::min(ahead - p.topk, p.topk - 1) * p.slot_stride;
     rows.at[rows.count++] = from + j * p.slot_stride;
     if (rows.count == kRowsAtOnce) add_rows<false>(rows, length, sums);
   }

@@ -9,6 +9,7 @@
 #include <hwy/highway.h>
 
 #include <algorithm>
+#include <cfloat>
 #include <cstddef>
 #include <cstdint>
 
@@ -21,23 +22,50 @@ HWY_BEFORE_NAMESPACE();
 namespace k3::cpu::HWY_NAMESPACE {
 namespace {
 
+/// group_scale of the groups' largest magnitudes, a vector at a time.
+template <QuantFormat kFormat>
+HWY_INLINE void scales_of(const float* amax, GroupScales& scales) {
+  const hn::CappedTag<float, GroupScales::kMost> df;
+  const hn::RebindToUnsigned<decltype(df)> du32;
+  const hn::RebindToSigned<decltype(df)> di32;
+  constexpr float kMax = kFormat == QuantFormat::kI8 ? 127.0F : kMaxE4M3;
+  for (std::size_t i = 0; i < GroupScales::kMost; i += hn::Lanes(df)) {
+    const auto held =
+        hn::Min(hn::Max(hn::Load(df, amax + i), hn::Set(df, kLeastAmax)), hn::Set(df, FLT_MAX));
+    const auto scale = hn::Mul(held, hn::Set(df, 1.0F / kMax));
+    if constexpr (kFormat == QuantFormat::kE4M3UE8M0) {
+      const auto byte =
+          hn::ShiftRight<23>(hn::Add(hn::BitCast(du32, scale), hn::Set(du32, 0x7FFFFF)));
+      const auto reciprocal = hn::ShiftLeft<23>(hn::Sub(hn::Set(du32, 254), byte));
+      hn::StoreU(hn::BitCast(df, hn::ShiftLeft<23>(byte)), df, scales.stored + i);
+      hn::StoreU(hn::BitCast(df, reciprocal), df, scales.multiplier + i);
+      hn::StoreU(hn::BitCast(di32, byte), di32, scales.byte + i);
+    } else {
+      hn::StoreU(scale, df, scales.stored + i);
+      hn::StoreU(hn::Div(hn::Set(df, kMax), held), df, scales.multiplier + i);
+      hn::StoreU(hn::Zero(di32), di32, scales.byte + i);
+    }
+  }
+}
+
 /// In blocks of groups, step by step: a group's maximum, its scale and its first code hang on each
 /// other, and other groups fill the wait.
 template <QuantFormat kFormat, class T>
 void quantise_groups_of(const PerTokenGroupQuantProblem& p, std::int64_t row, std::int64_t begin,
                         std::int64_t end) {
-  constexpr std::int64_t kBlock = 32;
+  constexpr std::int64_t kBlock = GroupScales::kMost;
   const auto size = static_cast<std::size_t>(p.group_size);
+  HWY_ALIGN float amax[kBlock] = {};
+  GroupScales scales;
   for (std::int64_t first = begin; first < end; first += kBlock) {
     const auto count = static_cast<std::size_t>(std::min(kBlock, end - first));
     const T* const x = static_cast<const T*>(p.input) + row * p.input_stride + first * p.group_size;
     std::uint8_t* const codes = p.output_q + row * p.q_stride + first * p.group_size;
-    GroupAmax amax[kBlock];
-    for (std::size_t i = 0; i < count; ++i) amax[i] = group_amax(x + i * size, size);
-    GroupScale scales[kBlock];
-    for (std::size_t i = 0; i < count; ++i) scales[i] = group_scale(kFormat, amax[i].amax);
+    const std::uint32_t not_finite = group_amaxes(x, size, count, amax);
+    scales_of<kFormat>(amax, scales);
     for (std::size_t i = 0; i < count; ++i)
-      quantise_codes<kFormat>(x + i * size, size, scales[i], amax[i].finite, codes + i * size);
+      quantise_codes<kFormat>(x + i * size, size, scales[static_cast<std::int64_t>(i)],
+                              (not_finite >> i & 1) == 0, codes + i * size);
     store_scales(p.scales, row, first, static_cast<std::int64_t>(count), scales);
   }
 }

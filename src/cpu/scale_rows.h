@@ -8,6 +8,18 @@
 
 namespace k3::cpu {
 
+/// The scales of some groups of a row, one behind the other.
+struct GroupScales {
+  static constexpr std::int64_t kMost = 32;
+  float stored[kMost];
+  float multiplier[kMost];
+  std::int32_t byte[kMost];
+
+  [[nodiscard]] GroupScale operator[](std::int64_t i) const {
+    return {stored[i], multiplier[i], static_cast<std::uint8_t>(byte[i])};
+  }
+};
+
 /// Writes the scale of group g of a row, by itself: other groups of its word may be another
 /// thread's. The last group of a row also fills its word with zeros.
 inline void store_scale(const ScaleRows& to, std::int64_t row, std::int64_t g,
@@ -25,11 +37,11 @@ inline void store_scale(const ScaleRows& to, std::int64_t row, std::int64_t g,
 
 /// The same of groups [first, first + count).
 inline void store_scales(const ScaleRows& to, std::int64_t row, std::int64_t first,
-                         std::int64_t count, const GroupScale* scales) {
+                         std::int64_t count, const GroupScales& scales) {
   const bool last = first + count == to.num_groups;
   if (to.packed && to.group_stride == 1) {  // the bytes of a row, one behind the other
     auto* const bytes = static_cast<std::uint8_t*>(to.data) + 4 * row * to.row_stride + first;
-    for (std::int64_t i = 0; i < count; ++i) bytes[i] = scales[i].byte;
+    for (std::int64_t i = 0; i < count; ++i) bytes[i] = static_cast<std::uint8_t>(scales.byte[i]);
     if (last)
       for (std::int64_t i = count; (first + i) % 4 != 0; ++i) bytes[i] = 0;
     return;

@@ -4,6 +4,7 @@
 
 #include <cstring>
 
+#include "cpu/targets.h"
 #include "harness/ops/vision.h"
 #include "tests/ops/machines.h"
 #include "tests/ops/run_helpers.h"
@@ -117,6 +118,30 @@ TEST(VisionRope, TurnsBack) {
   for (const auto& [in, out] : {std::pair{"q", "q_out"}, {"k", "k_out"}})
     for (std::int64_t i = 0; i < input.tensors.at(in).numel(); ++i)
       EXPECT_NEAR(result.tensors.at(out).get(i), input.tensors.at(in).get(i), 8.0 * 0x1p-8);
+}
+
+/// Large outputs are stored past the caches where rows are aligned to a vector: here those of q.
+TEST(VisionRope, LargeOutputsEqualTheirPartsOnEverySimdTarget) {
+  constexpr std::int64_t kTokens = 1400;
+  constexpr std::int64_t kHalf = kTokens / 2;
+  Bundle b = rope_bundle({.T = kTokens}, 5);
+  const Tensor& k_out = b.tensors.at("k_out");
+  b.tensors["k_out"] = restrided(k_out, k_out.strides(), 1);
+  for (const std::string& target : cpu::compiled_targets()) {
+    if (!cpu::use_target(target)) continue;
+    const Bundle whole = run_cpu(kOp, b, 2);
+    for (const std::int64_t begin : {std::int64_t{0}, kHalf}) {
+      Bundle part;
+      for (const auto& [name, tensor] : b.tensors)
+        part.tensors[name] = slice(tensor, 0, begin, begin + kHalf);
+      const Bundle result = run_cpu(kOp, part, 2);
+      for (const char* out : {"q_out", "k_out"})
+        EXPECT_TRUE(same_bits(slice(whole.tensors.at(out), 0, begin, begin + kHalf),
+                              result.tensors.at(out)))
+            << out << " from token " << begin << ", " << target;
+    }
+  }
+  cpu::use_target("");
 }
 
 TEST(VisionRope, OffsetsPastTwoToThe31Elements) {
