@@ -8,7 +8,6 @@ namespace k3::cuda {
 
 /// How many CTAs of so many threads, without other needs, all SMs hold at once.
 inline unsigned ctas_of_wave(const Target& target, int threads) {
-  constexpr int kThreadsOfSm = 2048;
   return static_cast<unsigned>(properties(target.device.index).num_sms * (kThreadsOfSm / threads));
 }
 
