@@ -99,7 +99,7 @@ void attend_head(const AttentionArgs& args, std::int64_t row, std::int64_t head)
   std::vector<float> mixed(static_cast<std::size_t>(rank));
   HWY_DYNAMIC_DISPATCH(attend_head_simd)
   (q.data(), static_cast<const bf16*>(args.cache.data), args.cache.strides[0],
-   args.first_position + row + 1, width, rank, mixed.data());
+   static_cast<const std::int32_t*>(args.positions.data)[row] + 1, width, rank, mixed.data());
   bf16* const out =
       static_cast<bf16*>(args.out.data) + row * args.out.strides[0] + head * args.out.strides[1];
   std::transform(mixed.begin(), mixed.end(), out, to_bf16);

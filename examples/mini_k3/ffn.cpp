@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "examples/mini_k3/ffn.h"
 
-#include <vector>
-
 #include "examples/mini_k3/view.h"
 #include "k3/k3.h"
 
@@ -10,16 +8,15 @@ namespace k3::mini {
 namespace {
 
 /// y = W_down SiTU(W_gate_up x)
-void feed_forward(Runtime& rt, const ConstTensorView& gate_up_weight,
-                  const ConstTensorView& down_weight, const ConstTensorView& x,
+void feed_forward(Runtime& rt, const DenseWeights& w, const ConstTensorView& x,
                   const TensorView& y) {
   const Scratch::Frame frame(rt.scratch());
-  const std::int64_t width = down_weight.shape[1];
+  const std::int64_t width = w.down.view().shape[1];
   const TensorView gate_up = rt.bf16({x.shape[0], 2 * width});
   const TensorView activated = rt.bf16({x.shape[0], width});
-  rt.linear(x, gate_up_weight, gate_up);
+  rt.linear(x, w.gate_up, gate_up);
   rt.situ(gate_up, activated);
-  rt.linear(activated, down_weight, y);
+  rt.linear(activated, w.down, y);
 }
 
 /// The experts of each token, and their weights.
@@ -45,39 +42,29 @@ Routing route(Runtime& rt, const MoeWeights& w, const ConstTensorView& x) {
   return routing;
 }
 
-/// The rows of tokens by expert, in whole blocks.
+/// A row for each expert of each token, by expert.
 struct Sorted {
-  TensorView rows;           ///< [S, latent]
-  TensorView position;       ///< [T, topk] i32: where the token's row for this expert stands
-  std::vector<int> experts;  ///< of each block
+  TensorView rows;      ///< [S, latent]
+  TensorView experts;   ///< [S] i32
+  TensorView position;  ///< [T, topk] i32: where the token's row for this expert stands
 };
 
-Sorted sort_by_expert(Runtime& rt, const ConstTensorView& latent, const TensorView& ids,
-                      int block_size) {
+Sorted sort_by_expert(Runtime& rt, const ConstTensorView& latent, const TensorView& ids) {
+  constexpr int kNoPadding = 1;  // blocks of one row
   const std::int64_t T = ids.shape[0];
   const std::int64_t topk = ids.shape[1];
-  const int num_experts = rt.config().num_experts;
-  const std::int64_t capacity = moe_align_capacity(T, topk, num_experts, block_size);
-  const std::int64_t num_blocks = capacity / block_size;
-  Sorted sorted = {rt.bf16({capacity, latent.shape[1]}), rt.i32({T, topk}), {}};
+  const std::int64_t S = moe_align_capacity(T, topk, rt.config().num_experts, kNoPadding);
+  const Sorted sorted = {rt.bf16({S, latent.shape[1]}), rt.i32({S}), rt.i32({T, topk})};
   const Scratch::Frame frame(rt.scratch());
-  const TensorView sorted_ids = rt.i32({capacity});
-  const TensorView expert_ids = rt.i32({num_blocks});
   MoeAlignArgs args;
   args.topk_ids = ids;
-  args.sorted_ids = sorted_ids;
-  args.expert_ids = expert_ids;
+  args.sorted_ids = rt.i32({S});
+  args.expert_ids = sorted.experts;
   args.num_post = rt.i32({1});
-  args.num_experts = num_experts;
-  args.block_size = block_size;
+  args.num_experts = rt.config().num_experts;
+  args.block_size = kNoPadding;
   rt.run(moe_align, moe_align_workspace_size, args);
-  rt.machine().sort_rows(latent, sorted_ids, sorted.rows, sorted.position);
-
-  // Which weights a product takes is the host's to say, where the library has no grouped product.
-  std::vector<std::int32_t> experts(static_cast<std::size_t>(num_blocks));
-  rt.machine().download(experts.data(), expert_ids.data, experts.size() * sizeof(std::int32_t));
-  for (const std::int32_t expert : experts)
-    if (expert >= 0) sorted.experts.push_back(expert);
+  rt.machine().sort_rows(latent, args.sorted_ids, sorted.rows, sorted.position);
   return sorted;
 }
 
@@ -85,21 +72,16 @@ Sorted sort_by_expert(Runtime& rt, const ConstTensorView& latent, const TensorVi
 void routed_experts(Runtime& rt, const MoeWeights& w, const Routing& routing,
                     const ConstTensorView& latent, const TensorView& out) {
   const Scratch::Frame frame(rt.scratch());
-  // Many tokens: large blocks of one size for the matrix library. Few: no padding at all.
-  constexpr int kProductRows = 64;
-  const int block = latent.shape[0] > kTinyGemmMaxRows ? kProductRows : 1;
-  const Sorted sorted = sort_by_expert(rt, latent, routing.ids, block);
-  const TensorView results = rt.bf16({sorted.rows.shape[0], latent.shape[1]});
-  for (std::size_t begin = 0, end = 0; begin < sorted.experts.size(); begin = end) {
-    const int expert = sorted.experts[begin];
-    for (end = begin + 1; end < sorted.experts.size() && sorted.experts[end] == expert &&
-                          block * static_cast<int>(end + 1 - begin) <= kTinyGemmMaxRows;)
-      ++end;
-    const auto first = static_cast<std::int64_t>(begin) * block;
-    const auto last = static_cast<std::int64_t>(end) * block;
-    feed_forward(rt, select(w.gate_up.view(), 0, expert), select(w.down.view(), 0, expert),
-                 rows(sorted.rows, first, last), rows(results, first, last));
-  }
+  const Sorted sorted = sort_by_expert(rt, latent, routing.ids);
+  const std::int64_t S = sorted.rows.shape[0];
+  const std::int64_t width = rt.config().moe_intermediate_size;
+  const TensorView gate_up = rt.bf16({S, 2 * width});
+  const TensorView activated = rt.bf16({S, width});
+  const TensorView results = rt.bf16({S, latent.shape[1]});
+  rt.machine().linear_by_expert(sorted.rows, w.gate_up, sorted.experts, gate_up);
+  rt.situ(gate_up, activated);
+  rt.machine().linear_by_expert(activated, w.down, sorted.experts, results);
+
   MoeFinalizeArgs args;
   args.experts_out = results;
   args.idx = sorted.position;
@@ -112,7 +94,7 @@ void routed_experts(Runtime& rt, const MoeWeights& w, const Routing& routing,
 
 void dense_ffn(Runtime& rt, const DenseWeights& w, const ConstTensorView& x,
                const ConstTensorView& prefix, const TensorView& y) {
-  feed_forward(rt, w.gate_up, w.down, x, y);
+  feed_forward(rt, w, x, y);
   rt.add(y, prefix, y);
 }
 
@@ -132,7 +114,7 @@ void moe_ffn(Runtime& rt, const MoeWeights& w, const ConstTensorView& x,
   rt.linear(normed, w.latent_up, y);
 
   const TensorView shared = rt.bf16({T, rt.config().hidden_size});
-  feed_forward(rt, w.shared.gate_up, w.shared.down, x, shared);
+  feed_forward(rt, w.shared, x, shared);
   Add3Args sum;
   sum.a = y;
   sum.b = shared;

@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -10,20 +11,26 @@
 #include "k3/context.h"
 #include "k3/tensor.h"
 
-/// What a model needs of a machine beside the ops of libk3: memory, large matrix products, and four
+/// What a model needs of a machine beside the ops of libk3: memory, large matrix products, and five
 /// plain functions for which there is no op.
 namespace k3::mini {
 
 /// Heads' queries against the rows of the cache of one sequence, MLA in its absorbed form:
-///   score[r, h, j] = scale * sum_d query[r, h, d] cache[j, d]          for j <= first_position + r
+///   score[r, h, j] = scale * sum_d query[r, h, d] cache[j, d]          for j <= positions[r]
 ///   out[r, h, :]   = sum_j softmax(score[r, h, :])[j] cache[j, 0 .. rank-1]
 /// The bits of a row depend on its query and the rows it sees alone.
 struct AttentionArgs {
-  ConstTensorView query;  ///< [R, H, D] bf16
-  ConstTensorView cache;  ///< [positions, D] bf16
-  std::int64_t first_position = 0;
+  ConstTensorView query;      ///< [R, H, D] bf16
+  ConstTensorView cache;      ///< [positions, D] bf16
+  ConstTensorView positions;  ///< [R] i32
   float scale = 1;
   TensorView out;  ///< [R, H, rank] bf16, rank <= D
+};
+
+/// What a machine keeps of a sequence of calls, to run it again faster.
+class Recording {
+ public:
+  virtual ~Recording() = default;
 };
 
 class Machine {
@@ -35,7 +42,7 @@ class Machine {
   [[nodiscard]] virtual ExecContext context() const = 0;
   /// CPU: how many threads the calls from here on may use; 0 for all.
   void use_threads(int threads) { threads_ = threads; }
-  /// What `multiply` uses, for people.
+  /// The matrix library, for people.
   [[nodiscard]] virtual std::string matrix_library() const = 0;
 
   /// Zeros. @throws std::bad_alloc
@@ -44,10 +51,18 @@ class Machine {
   /// Waits for everything before it.
   virtual void download(void* to, const void* from, std::size_t bytes) = 0;
 
-  /// out [M, N] = x [M, K] w [N, K]^T by a matrix library: bf16 operands, fp32 sums, out bf16 or
-  /// f32. False where there is none.
-  virtual bool multiply(const ConstTensorView& x, const ConstTensorView& w,
-                        const TensorView& out) = 0;
+  /// Runs `body`, which makes the same calls on the same tensors each time and, once it has run,
+  /// neither allocates nor waits: so CUDA may record it, at the second time, and replay the graph.
+  virtual void replay(std::unique_ptr<Recording>& recording, const std::function<void()>& body) = 0;
+
+  /// out [M, N] = x [M, K] w [N, K]^T; bf16 operands, fp32 sums, out bf16 or f32. Up to 16 rows by
+  /// `tiny_gemm`, whose rows have the same bits whatever the others are: so a token's result does
+  /// not depend on how many are decoded or verified beside it. More rows by the matrix library.
+  void linear(const ConstTensorView& x, const ConstTensorView& w, const TensorView& out);
+  /// out[r] = x[r] w[experts[r]]^T for rows sorted by expert: a grouped product. x [R, K], w
+  /// [experts, N, K], experts [R] i32. A row's bits in a step do not depend on the others.
+  virtual void linear_by_expert(const ConstTensorView& x, const ConstTensorView& w,
+                                const ConstTensorView& experts, const TensorView& out) = 0;
 
   /// out[r] = table[ids[r]]
   virtual void embed(const ConstTensorView& ids, const ConstTensorView& table,
@@ -59,11 +74,14 @@ class Machine {
                            const ConstTensorView& weight, const TensorView& out) = 0;
   virtual void attend(const AttentionArgs& args) = 0;
   /// out[p] = in[sorted_ids[p] / topk], and position[sorted_ids[p]] = p: rows of tokens in the
-  /// order of `moe_align`, and where each slot went. Rows without a slot are zeros.
+  /// order of `moe_align`, and where each slot went.
   virtual void sort_rows(const ConstTensorView& in, const ConstTensorView& sorted_ids,
                          const TensorView& out, const TensorView& position) = 0;
 
  protected:
+  /// Many rows by a matrix library; false where there is none.
+  virtual bool multiply(const ConstTensorView& x, const ConstTensorView& w,
+                        const TensorView& out) = 0;
   [[nodiscard]] int threads() const { return threads_; }
 
  private:

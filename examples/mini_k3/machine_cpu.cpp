@@ -85,20 +85,21 @@ class CpuMachine final : public Machine {
     std::memcpy(to, from, bytes);
   }
 
-  /// In slices of rows, each by one thread: the bits do not depend on how many there are.
-  bool multiply(const ConstTensorView& x, const ConstTensorView& w,
-                const TensorView& out) override {
-    if (!openblas_missing().empty()) return false;
-    constexpr std::int64_t kSliceRows = 64;
+  void replay(std::unique_ptr<Recording>& /*recording*/,
+              const std::function<void()>& body) override {
+    body();
+  }
+
+  void linear_by_expert(const ConstTensorView& x, const ConstTensorView& w,
+                        const ConstTensorView& experts, const TensorView& out) override {
+    const auto* const expert = static_cast<const std::int32_t*>(experts.data);
     const std::int64_t num_rows = x.shape[0];
-    widen(w, weight_);
-    cpu::parallel_for((num_rows + kSliceRows - 1) / kSliceRows, num_threads(),
-                      [&](std::int64_t slice, int /*thread*/) {
-                        const std::int64_t begin = slice * kSliceRows;
-                        const std::int64_t end = std::min(begin + kSliceRows, num_rows);
-                        multiply_slice(rows(x, begin, end), weight_, rows(out, begin, end));
-                      });
-    return true;
+    for (std::int64_t begin = 0, end = 0; begin < num_rows; begin = end) {
+      end = std::find_if(expert + begin, expert + num_rows,
+                         [&](std::int32_t e) { return e != expert[begin]; }) -
+            expert;
+      linear(rows(x, begin, end), select(w, 0, expert[begin]), rows(out, begin, end));
+    }
   }
 
   void embed(const ConstTensorView& ids, const ConstTensorView& table,
@@ -138,18 +139,30 @@ class CpuMachine final : public Machine {
 
   void sort_rows(const ConstTensorView& in, const ConstTensorView& sorted_ids,
                  const TensorView& out, const TensorView& position) override {
-    const std::int64_t num_slots = position.numel();
-    const std::int64_t topk = num_slots / in.shape[0];
+    const std::int64_t topk = position.numel() / in.shape[0];
     const auto* const slots = static_cast<const std::int32_t*>(sorted_ids.data);
     auto* const positions = static_cast<std::int32_t*>(position.data);
     for (std::int64_t p = 0; p < sorted_ids.shape[0]; ++p) {
-      if (slots[p] >= num_slots) {
-        std::fill_n(row<bf16>(out, p), out.shape[1], bf16{});
-        continue;
-      }
       std::copy_n(row<bf16>(in, slots[p] / topk), out.shape[1], row<bf16>(out, p));
       positions[slots[p]] = static_cast<std::int32_t>(p);
     }
+  }
+
+ protected:
+  /// In slices of rows, each by one thread: the bits do not depend on how many there are.
+  bool multiply(const ConstTensorView& x, const ConstTensorView& w,
+                const TensorView& out) override {
+    if (!openblas_missing().empty()) return false;
+    constexpr std::int64_t kSliceRows = 64;
+    const std::int64_t num_rows = x.shape[0];
+    widen(w, weight_);
+    cpu::parallel_for((num_rows + kSliceRows - 1) / kSliceRows, num_threads(),
+                      [&](std::int64_t slice, int /*thread*/) {
+                        const std::int64_t begin = slice * kSliceRows;
+                        const std::int64_t end = std::min(begin + kSliceRows, num_rows);
+                        multiply_slice(rows(x, begin, end), weight_, rows(out, begin, end));
+                      });
+    return true;
   }
 
  private:

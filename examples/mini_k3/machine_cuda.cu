@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <new>
+#include <optional>
 
 #include "cuda/common/cublaslt.h"
 #include "cuda/common/error.h"
@@ -64,25 +65,49 @@ __global__ void causal_conv_kernel(Rows<const std::uint16_t> in, Rows<std::uint1
   for (int w = 0; w < 3; ++w) window[w][c] = taps[w + 1];
 }
 
-/// A block for each position; blocks past the slots' positions fill theirs with zeros.
+/// A block for each position.
 __global__ void sort_rows_kernel(Rows<const std::uint16_t> in, const std::int32_t* sorted_ids,
-                                 Rows<std::uint16_t> out, std::int32_t* position, int num_slots,
-                                 int topk, int columns) {
+                                 Rows<std::uint16_t> out, std::int32_t* position, int topk,
+                                 int columns) {
   const int slot = sorted_ids[blockIdx.x];
-  const bool live = slot < num_slots;
-  for (int c = threadIdx.x; c < columns; c += kThreads)
-    out[blockIdx.x][c] = live ? in[slot / topk][c] : std::uint16_t{0};
-  if (live && threadIdx.x == 0) position[slot] = static_cast<std::int32_t>(blockIdx.x);
+  for (int c = threadIdx.x; c < columns; c += kThreads) out[blockIdx.x][c] = in[slot / topk][c];
+  if (threadIdx.x == 0) position[slot] = static_cast<std::int32_t>(blockIdx.x);
 }
 
-constexpr int kMaxWidth = 2048;           ///< of a row of the cache
-constexpr int kKeys = kThreads / 32 * 8;  ///< keys between two updates of the running softmax
+__device__ float sum_of_warp(float x) {
+  for (int other = 16; other > 0; other /= 2) x += __shfl_xor_sync(0xFFFFFFFFU, x, other);
+  return x;
+}
+
+constexpr int kWarps = kThreads / 32;
+constexpr int kColumnsOfBlock = 4 * kWarps;
+
+/// A warp makes four columns of one row.
+__global__ void linear_by_expert_kernel(Rows<const std::uint16_t> x, Rows<const std::uint16_t> w,
+                                        const std::int32_t* experts, Rows<std::uint16_t> out, int N,
+                                        int K) {
+  const std::int64_t r = blockIdx.x;
+  const std::uint16_t* const weight = w[experts[r]];
+  const int lane = static_cast<int>(threadIdx.x) % 32;
+  const int begin = static_cast<int>(blockIdx.y) * kColumnsOfBlock;
+  for (int n = begin + static_cast<int>(threadIdx.x) / 32; n < min(begin + kColumnsOfBlock, N);
+       n += kWarps) {
+    float sum = 0;
+    for (int k = lane; k < K; k += 32)
+      sum += widen(x[r][k]) * widen(weight[std::int64_t{n} * K + k]);
+    sum = sum_of_warp(sum);
+    if (lane == 0) out[r][n] = narrow(sum);
+  }
+}
+
+constexpr int kMaxWidth = 2048;    ///< of a row of the cache
+constexpr int kKeys = kWarps * 8;  ///< keys between two updates of the running softmax
 
 /// A block for each head of each row. Keys come kKeys at a time: a warp makes the score of every
 /// eighth of them, then each thread adds up its columns of the values.
 __global__ void __launch_bounds__(kThreads)
     attend_kernel(const std::uint16_t* query, std::int64_t query_row, std::int64_t query_head,
-                  Rows<const std::uint16_t> cache, std::int64_t first_position, float scale,
+                  Rows<const std::uint16_t> cache, const std::int32_t* positions, float scale,
                   std::uint16_t* out, std::int64_t out_row, std::int64_t out_head, int width,
                   int rank) {
   __shared__ float q[kMaxWidth];
@@ -90,7 +115,7 @@ __global__ void __launch_bounds__(kThreads)
   const int warp = static_cast<int>(threadIdx.x) / 32;
   const int lane = static_cast<int>(threadIdx.x) % 32;
   const std::int64_t r = blockIdx.x;
-  const std::int64_t visible = first_position + r + 1;
+  const std::int64_t visible = std::int64_t{positions[r]} + 1;
   query += r * query_row + blockIdx.y * query_head;
   for (int d = threadIdx.x; d < width; d += kThreads) q[d] = widen(query[d]) * scale;
   __syncthreads();  // q is there
@@ -101,11 +126,10 @@ __global__ void __launch_bounds__(kThreads)
   float sum = 0;
   for (std::int64_t begin = 0; begin < visible; begin += kKeys) {
     const int keys = static_cast<int>(min(std::int64_t{kKeys}, visible - begin));
-    for (int j = warp; j < keys; j += kThreads / 32) {
+    for (int j = warp; j < keys; j += kWarps) {
       float score = 0;
       for (int d = lane; d < width; d += 32) score += q[d] * widen(cache[begin + j][d]);
-      for (int other = 16; other > 0; other /= 2)
-        score += __shfl_xor_sync(0xFFFFFFFFU, score, other);
+      score = sum_of_warp(score);
       if (lane == 0) weights[j] = score;
     }
     __syncthreads();  // the scores are there
@@ -171,22 +195,24 @@ class CudaMachine final : public Machine {
     K3_CUDA_CHECK(cudaStreamSynchronize(stream_.get()));
   }
 
-  bool multiply(const ConstTensorView& x, const ConstTensorView& w,
-                const TensorView& out) override {
-    cuda::LtProduct product = {
-        x.shape[0],   w.shape[0], x.shape[1],   x.data,
-        x.strides[0], w.data,     w.strides[0], static_cast<float*>(out.data)};
-    const std::size_t bytes = static_cast<std::size_t>(product.M * product.N) * sizeof(float);
-    if (out.dtype != DType::kF32) product.c = static_cast<float*>(product_memory(bytes));
-    if (const char* why = cuda::cublaslt_refusal(product, index_)) {
-      refusal_ = why;
-      return false;
+  void replay(std::unique_ptr<Recording>& recording, const std::function<void()>& body) override {
+    if (recording == nullptr) {
+      body();
+      recording = std::make_unique<Graph>();
+      return;
     }
-    cuda::cublaslt_multiply(product, product_workspace_.get(), index_, stream_.get());
-    if (out.dtype != DType::kF32)
-      start(cast_kernel, grid(product.M), product.c, Rows<std::uint16_t>(out),
-            static_cast<int>(product.N));
-    return true;
+    auto& graph = static_cast<Graph&>(*recording).graph;
+    if (!graph) graph.emplace(stream_.get(), body);
+    graph->launch(stream_.get());
+  }
+
+  void linear_by_expert(const ConstTensorView& x, const ConstTensorView& w,
+                        const ConstTensorView& experts, const TensorView& out) override {
+    const auto N = static_cast<int>(out.shape[1]);
+    const dim3 blocks(grid(x.shape[0]), grid((N + kColumnsOfBlock - 1) / kColumnsOfBlock));
+    start(linear_by_expert_kernel, blocks, Rows<const std::uint16_t>(x),
+          Rows<const std::uint16_t>(w), static_cast<const std::int32_t*>(experts.data),
+          Rows<std::uint16_t>(out), N, static_cast<int>(x.shape[1]));
   }
 
   void embed(const ConstTensorView& ids, const ConstTensorView& table,
@@ -208,20 +234,44 @@ class CudaMachine final : public Machine {
     const dim3 blocks(grid(a.query.shape[0]), grid(a.query.shape[1]));
     start(attend_kernel, blocks, static_cast<const std::uint16_t*>(a.query.data),
           a.query.strides[0], a.query.strides[1], Rows<const std::uint16_t>(a.cache),
-          a.first_position, a.scale, static_cast<std::uint16_t*>(a.out.data), a.out.strides[0],
-          a.out.strides[1], static_cast<int>(a.cache.shape[1]), static_cast<int>(a.out.shape[2]));
+          static_cast<const std::int32_t*>(a.positions.data), a.scale,
+          static_cast<std::uint16_t*>(a.out.data), a.out.strides[0], a.out.strides[1],
+          static_cast<int>(a.cache.shape[1]), static_cast<int>(a.out.shape[2]));
   }
 
   void sort_rows(const ConstTensorView& in, const ConstTensorView& sorted_ids,
                  const TensorView& out, const TensorView& position) override {
-    const auto num_slots = static_cast<int>(position.numel());
     start(sort_rows_kernel, grid(sorted_ids.shape[0]), Rows<const std::uint16_t>(in),
           static_cast<const std::int32_t*>(sorted_ids.data), Rows<std::uint16_t>(out),
-          static_cast<std::int32_t*>(position.data), num_slots,
-          static_cast<int>(num_slots / in.shape[0]), static_cast<int>(in.shape[1]));
+          static_cast<std::int32_t*>(position.data),
+          static_cast<int>(position.numel() / in.shape[0]), static_cast<int>(in.shape[1]));
+  }
+
+ protected:
+  bool multiply(const ConstTensorView& x, const ConstTensorView& w,
+                const TensorView& out) override {
+    cuda::LtProduct product = {
+        x.shape[0],   w.shape[0], x.shape[1],   x.data,
+        x.strides[0], w.data,     w.strides[0], static_cast<float*>(out.data)};
+    const std::size_t bytes = static_cast<std::size_t>(product.M * product.N) * sizeof(float);
+    if (out.dtype != DType::kF32) product.c = static_cast<float*>(product_memory(bytes));
+    if (const char* why = cuda::cublaslt_refusal(product, index_)) {
+      refusal_ = why;
+      return false;
+    }
+    cuda::cublaslt_multiply(product, product_workspace_.get(), index_, stream_.get());
+    if (out.dtype != DType::kF32)
+      start(cast_kernel, grid(product.M), product.c, Rows<std::uint16_t>(out),
+            static_cast<int>(product.N));
+    return true;
   }
 
  private:
+  /// Of calls that have run once, so that all memory is there.
+  struct Graph final : Recording {
+    std::optional<harness::CudaGraph> graph;
+  };
+
   template <class... Params, class... Args>
   void start(void (*kernel)(Params...), dim3 blocks, const Args&... args) {
     if (blocks.x == 0) return;

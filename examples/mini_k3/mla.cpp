@@ -55,7 +55,7 @@ void mla_attention(Runtime& rt, const MlaWeights& w, const TensorView& cache, co
   AttentionArgs attention;
   attention.query = query;
   attention.cache = cache;
-  attention.first_position = step.first_position;
+  attention.positions = step.positions;
   attention.scale = 1.0F / std::sqrt(static_cast<float>(nope + rope));
   attention.out = mixed;
   rt.machine().attend(attention);

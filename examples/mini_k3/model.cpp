@@ -64,7 +64,6 @@ void Model::commit(Sequence& text, std::int64_t accepted) {
 Logits Model::forward(Sequence& text, Phase phase, std::span<const std::int32_t> tokens,
                       std::int64_t num_logits) {
   const auto T = static_cast<std::int64_t>(tokens.size());
-  const std::int64_t hidden = config_.hidden_size;
   if (T > text.capacity - text.length)
     throw Error(fmt::format("a text of {} tokens has no room for {} more", text.length, T));
   const Scratch::Frame frame(rt_.scratch());
@@ -82,14 +81,33 @@ Logits Model::forward(Sequence& text, Phase phase, std::span<const std::int32_t>
   const std::int32_t bounds[] = {0, static_cast<std::int32_t>(T)};
   const TensorView query_start_loc = rt_.i32({2});
   machine.upload(query_start_loc.data, bounds, sizeof bounds);
-  const Step step = {phase, T, text.length, position, query_start_loc};
+  const Step step = {phase, T, position, query_start_loc};
 
+  Logits logits;
+  logits.vocab_size = config_.vocab_size;
+  logits.values.resize(static_cast<std::size_t>(num_logits * config_.vocab_size));
+  const TensorView scores = rt_.f32({num_logits, config_.vocab_size});
+  if (phase == Phase::kPrefill)
+    layers(text, step, ids, scores);
+  else
+    machine.replay(text.recordings[phase == Phase::kDecode ? 0 : tokens.size()],
+                   [&] { layers(text, step, ids, scores); });
+  if (num_logits > 0)
+    machine.download(logits.values.data(), scores.data, logits.values.size() * sizeof(float));
+  return logits;
+}
+
+/// From token ids to the logits of the last of them.
+void Model::layers(Sequence& text, const Step& step, const ConstTensorView& ids,
+                   const TensorView& logits) {
+  const Scratch::Frame frame(rt_.scratch());
+  const std::int64_t T = step.tokens;
+  const std::int64_t hidden = config_.hidden_size;
   TensorView prefix = rt_.bf16({T, hidden});  // what the sublayers of this block have added up
   TensorView y = rt_.bf16({T, hidden});
   const TensorView x = rt_.bf16({T, hidden});
-  const TensorView bank =
-      rt_.bf16({T, config_.num_blocks(), hidden});  // embedding, finished blocks
-  machine.embed(ids, weights_.embedding, prefix);
+  const TensorView bank = rt_.bf16({T, config_.num_blocks(), hidden});  // embedding, full blocks
+  rt_.machine().embed(ids, weights_.embedding, prefix);
 
   const std::int64_t block = config_.attn_res_block;
   for (std::size_t l = 0; l < weights_.layers.size(); ++l) {
@@ -107,15 +125,7 @@ Logits Model::forward(Sequence& text, Phase phase, std::span<const std::int32_t>
     std::swap(prefix, y);
   }
   mix(weights_.final_mix, bank, prefix, config_.num_blocks(), false, x);
-
-  Logits logits;
-  logits.vocab_size = config_.vocab_size;
-  logits.values.resize(static_cast<std::size_t>(num_logits * config_.vocab_size));
-  if (num_logits == 0) return logits;
-  const TensorView scores = rt_.f32({num_logits, config_.vocab_size});
-  rt_.linear(rows(x, T - num_logits, T), weights_.head, scores);
-  machine.download(logits.values.data(), scores.data, logits.values.size() * sizeof(float));
-  return logits;
+  rt_.linear(rows(x, T - logits.shape[0], T), weights_.head, logits);
 }
 
 /// x = norm of the learned mixture of the first rows of the bank and the prefix; a snapshot puts

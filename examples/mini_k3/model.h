@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <array>
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <string>
 #include <vector>
@@ -20,6 +22,8 @@ struct Sequence {
   Array mla_cache;  ///< [MLA layers, capacity, kv_rank + rope] bf16
   std::int64_t capacity = 0;
   std::int64_t length = 0;  ///< tokens so far
+  /// Of a decode step, and of a verify step by its number of tokens.
+  std::array<std::unique_ptr<Recording>, kMaxStepTokens + 1> recordings{};
 };
 
 /// Rows of logits on the host.
@@ -61,6 +65,8 @@ class Model {
  private:
   Logits forward(Sequence& text, Phase phase, std::span<const std::int32_t> tokens,
                  std::int64_t num_logits);
+  void layers(Sequence& text, const Step& step, const ConstTensorView& ids,
+              const TensorView& logits);
   void mix(const MixWeights& w, const TensorView& bank, const ConstTensorView& prefix,
            std::int64_t num_blocks, bool snapshot, const TensorView& x);
   void attention(std::size_t layer, Sequence& text, const Step& step, const ConstTensorView& x,

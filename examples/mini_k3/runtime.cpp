@@ -1,9 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "examples/mini_k3/runtime.h"
 
-#include <algorithm>
-
-#include "examples/mini_k3/view.h"
 #include "k3/k3.h"
 
 namespace k3::mini {
@@ -13,19 +10,6 @@ Runtime::Runtime(const Config& config, Machine& machine)
       machine_(machine),
       scratch_(machine),
       zeros_(machine, DType::kBF16, {1, config.hidden_size}) {}
-
-void Runtime::linear(const ConstTensorView& x, const ConstTensorView& w, const TensorView& out) {
-  const std::int64_t num_rows = x.shape[0];
-  if (num_rows > kTinyGemmMaxRows && machine_.multiply(x, w, out)) return;
-  for (std::int64_t begin = 0; begin < num_rows; begin += kTinyGemmMaxRows) {
-    const std::int64_t end = std::min<std::int64_t>(begin + kTinyGemmMaxRows, num_rows);
-    TinyGemmArgs args;
-    args.x = rows(x, begin, end);
-    args.w = w;
-    args.out = rows(out, begin, end);
-    run(tiny_gemm, tiny_gemm_workspace_size, args);
-  }
-}
 
 void Runtime::rms_norm(const ConstTensorView& x, const ConstTensorView& weight,
                        const TensorView& out) {
@@ -61,9 +45,11 @@ void Runtime::situ(const ConstTensorView& input, const TensorView& out) {
 }
 
 Workspace Runtime::workspace(std::size_t bytes) {
-  if (bytes > workspace_.bytes())
-    workspace_ = Array(machine_, DType::kU8, {static_cast<std::int64_t>(bytes)});
-  return {workspace_.view().data, bytes};
+  if (bytes == 0) return {};
+  if (workspaces_.empty() || bytes > workspaces_.back().bytes())
+    workspaces_.emplace_back(machine_, DType::kU8,
+                             std::initializer_list{static_cast<std::int64_t>(bytes)});
+  return {workspaces_.back().view().data, bytes};
 }
 
 }  // namespace k3::mini

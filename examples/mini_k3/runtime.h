@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <vector>
 
 #include "examples/mini_k3/config.h"
 #include "examples/mini_k3/machine.h"
@@ -39,10 +40,10 @@ class Runtime {
     op(args, ctx);
   }
 
-  /// out = x w^T. Up to 16 rows by `tiny_gemm`, whose rows have the same bits whatever the others
-  /// are: so a token's result does not depend on how many are decoded or verified beside it. More
-  /// rows by the machine's matrix library.
-  void linear(const ConstTensorView& x, const ConstTensorView& w, const TensorView& out);
+  /// out = x w^T
+  void linear(const ConstTensorView& x, const ConstTensorView& w, const TensorView& out) {
+    machine_.linear(x, w, out);
+  }
 
   /// out = RMS(x; weight)
   void rms_norm(const ConstTensorView& x, const ConstTensorView& weight, const TensorView& out);
@@ -59,8 +60,8 @@ class Runtime {
   const Config& config_;
   Machine& machine_;
   Scratch scratch_;
-  Array workspace_;
-  Array zeros_;  ///< [1, hidden]
+  std::vector<Array> workspaces_;  ///< the largest last; recordings may use the others
+  Array zeros_;                    ///< [1, hidden]
 };
 
 }  // namespace k3::mini

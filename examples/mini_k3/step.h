@@ -21,7 +21,6 @@ inline constexpr int kMaxStepTokens = kKdaMaxVerifyTokens;
 struct Step {
   Phase phase = Phase::kPrefill;
   std::int64_t tokens = 0;
-  std::int64_t first_position = 0;
   ConstTensorView positions;        ///< [tokens] i32
   ConstTensorView query_start_loc;  ///< [2] i32: 0, tokens
 };
