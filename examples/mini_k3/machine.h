@@ -111,10 +111,4 @@ class Array {
   TensorView view_;
 };
 
-/// A dense host span into a tensor of as many elements.
-template <class T>
-void upload(Machine& machine, const TensorView& to, std::span<const T> from) {
-  machine.upload(to.data, from.data(), from.size_bytes());
-}
-
 }  // namespace k3::mini

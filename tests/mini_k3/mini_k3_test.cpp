@@ -119,6 +119,15 @@ TEST_P(MiniK3, PrefillRepeatsItsBits) {
   }
 }
 
+TEST_P(MiniK3, ATextStaysInItsMemory) {
+  Sequence text = model_->start(20);
+  EXPECT_THROW(model_->prefill(text, passage(0, 21)), Error);
+  model_->prefill(text, passage(0, 19));
+  EXPECT_THROW(model_->verify(text, passage(19, 21)), Error);
+  EXPECT_NO_THROW(model_->decode(text, passage_[19]));
+  EXPECT_THROW(model_->decode(text, passage_[20]), Error);
+}
+
 TEST_P(MiniK3, DecodeGivesTheReferencesLogits) {
   Sequence text = model_->start(static_cast<std::int64_t>(passage_.size()));
   std::vector<float> all;
