@@ -20,6 +20,7 @@ Action add_ops(CLI::App& command);
 Action add_run(CLI::App& command);
 Action add_check(CLI::App& command);
 Action add_bench(CLI::App& command);
+Action add_generate(CLI::App& command);
 Action add_demo(CLI::App& command);
 
 }  // namespace k3::cli

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# The recorded tensors one by one, then everything in one table. usage: demo.sh BUILD
+# The recorded tensors one by one, then everything in one table, then a whole small K3 that writes.
+# usage: demo.sh BUILD
 set -euo pipefail
 root=$(cd "$(dirname "$0")/.." && pwd)
 k3=$(cd "$1" && pwd)/k3
@@ -13,3 +14,6 @@ for op in kda_prefill kda_fused_decode situ_and_mul; do
 done
 echo
 "$k3" demo "$root/tests/data"
+echo
+echo "\$ k3 generate --model examples/mini_k3/model --prompt 'In the beginning ' --tokens 300"
+"$k3" generate --model "$root/examples/mini_k3/model" --prompt 'In the beginning ' --tokens 300

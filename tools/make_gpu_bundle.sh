@@ -34,6 +34,7 @@ done
 
 mkdir -p "$out/tests"
 cp -r "$source_dir/tests/data" "$out/tests/"
+cp -r "$source_dir/examples/mini_k3/model" "$out/tests/mini_k3_model"
 strip --strip-debug "$out"/bin/* "$out"/lib/*.so.*
 
 cat > "$out/run_all.sh" <<'RUN'
@@ -45,7 +46,7 @@ set -uo pipefail
 cd "$(dirname "$0")"
 results=${1:-results}
 mkdir -p "$results"
-export K3_TEST_DATA=$PWD/tests/data
+export K3_TEST_DATA=$PWD/tests/data K3_MINI_MODEL=$PWD/tests/mini_k3_model
 failed=0
 step() {
   local name=$1
@@ -65,6 +66,7 @@ step check bin/k3 check
 for test in bin/*tests; do
   step "$(basename "$test")" "$test" --gtest_brief=1
 done
+step generate bin/k3 generate --model "$K3_MINI_MODEL" --prompt 'In the beginning '
 for backend in cuda cpu; do
   step "bench-$backend" bin/k3 bench --backend "$backend" --json "$results/bench-$backend.json"
 done

@@ -4,7 +4,7 @@
 set -euo pipefail
 
 packages=(g++ make cmake ninja-build ccache git python3-venv libgtest-dev libhwy-dev libfmt-dev
-  libcli11-dev nlohmann-json3-dev libpng-dev libjpeg62-turbo-dev)
+  libcli11-dev nlohmann-json3-dev libpng-dev libjpeg62-turbo-dev libopenblas-pthread-dev)
 [ "${1:-}" = ci ] && packages+=(clang-format-19 clang-14 libclang-rt-14-dev unzip)
 
 missing=()
