@@ -105,8 +105,8 @@ Bundle single_products(DType out) {
 }
 
 /// A NaN or an infinity in one row of x or w reaches the outputs of that row alone.
-Bundle one_bad_row(double bad, bool in_x, std::int64_t K) {
-  Bundle b = integer_bundle({5, 19, K});
+Bundle one_bad_row(double bad, bool in_x, std::int64_t N, std::int64_t K) {
+  Bundle b = integer_bundle({5, N, K});
   Tensor& t = b.tensors.at(in_x ? "x" : "w");
   for (std::int64_t i = 0; i < b.tensors.at("w").numel(); ++i)
     if (b.tensors.at("w").get(i) == 0.0) b.tensors.at("w").set(i, 1.0);
@@ -143,6 +143,9 @@ std::vector<Case> tiny_gemm_cases() {
     cases.push_back(integer_case({10, 17, K}));
   cases.push_back(integer_case({16, 3000, 72}, false));
   cases.push_back(integer_case({16, 1000, 2048}, false));
+  for (std::int64_t N : {353, 719, 721})
+    for (std::int64_t K : {264, 1064, 7176}) cases.push_back(integer_case({10, N, K}, false));
+  for (std::int64_t N : {19, 400, 780}) cases.push_back(random_case({13, N, 9000}, false));
   cases.push_back(integer_case({0, 0, 0}));
   // Strides, gaps full of NaN, bases off their alignment.
   for (const std::int64_t K : {128, 1024}) {
@@ -158,6 +161,8 @@ std::vector<Case> tiny_gemm_cases() {
     cases.push_back(gap_case(("ragged_k" + k).c_str(), {11, 21, K - 3}, {5, 7, 9, 1, 2, 3}));
   }
   cases.push_back(gap_case("ragged_with_aligned_gaps", {11, 21, 1016}, {24, 8, 9, 8, 16, 3}));
+  cases.push_back(gap_case("more_columns_with_gaps", {11, 401, 1016}, {24, 8, 9, 8, 16, 3}));
+  cases.push_back(gap_case("many_columns_with_gaps", {11, 781, 1016}, {24, 8, 9, 8, 16, 3}));
   // Equal but for the sign of a zero, which depends on the order of additions.
   for (const DType out : {DType::kF32, DType::kBF16})
     cases.push_back({out == DType::kF32 ? "single_products_f32" : "single_products_bf16",
@@ -165,19 +170,23 @@ std::vector<Case> tiny_gemm_cases() {
                      [=] { return single_products(out); },
                      {{"out", {.atol = 1e-300}}}});
   const double inf = std::numeric_limits<double>::infinity();
-  for (const std::int64_t K : {96, 1000, 1024})
+  const auto add_bad_rows = [&](std::int64_t N, std::int64_t K) {
     for (const bool in_x : {false, true}) {
-      const std::string where = std::string(in_x ? "_in_x_k" : "_in_w_k") + std::to_string(K);
+      const std::string where =
+          std::string(in_x ? "_in_x_n" : "_in_w_n") + std::to_string(N) + "_k" + std::to_string(K);
       // Which NaN comes out is the machine's choice.
       cases.push_back({"nan" + where,
                        true,
-                       [=] { return one_bad_row(std::nan(""), in_x, K); },
+                       [=] { return one_bad_row(std::nan(""), in_x, N, K); },
                        {{"out", {.atol = 1e-30}}}});
       cases.push_back({"inf" + where,
                        true,
-                       [=] { return one_bad_row(inf, in_x, K); },
+                       [=] { return one_bad_row(inf, in_x, N, K); },
                        {{"out", {.atol = 1e-30}}}});
     }
+  };
+  for (const std::int64_t K : {96, 1000, 1024}) add_bad_rows(19, K);
+  for (const std::int64_t N : {400, 780}) add_bad_rows(N, 1000);
   return cases;
 }
 

@@ -30,17 +30,22 @@ class TinyGemmOn : public MachineTest {
 
 /// A row of out is the same alone and in the company of any others.
 TEST_P(TinyGemmOn, RowsDoNotKnowEachOther) {
-  for (const std::int64_t K : {128, 256, 2000, 7168}) {
+  struct Size {
+    std::int64_t N;
+    std::int64_t K;
+  };
+  for (const auto [N, K] :
+       {Size{57, 128}, {57, 256}, {57, 2000}, {57, 7168}, {400, 2000}, {780, 2000}, {780, 8000}}) {
     if (GetParam().variant == "columns" && K > 256) continue;
-    const Bundle all = product_of(16, 57, K);
+    const Bundle all = product_of(16, N, K);
     const Tensor whole = run(all);
     for (std::int64_t M : {1, 2, 8, 9, 15})
       for (const std::int64_t first : {std::int64_t{0}, 16 - M}) {
         Bundle part = all;
         part.tensors["x"] = slice(all.tensors.at("x"), 0, first, first + M);
-        part.tensors["out"] = poisoned(DType::kF32, {M, 57});
+        part.tensors["out"] = poisoned(DType::kF32, {M, N});
         EXPECT_TRUE(same_bits(run(part), slice(whole, 0, first, first + M)))
-            << "K " << K << ", rows " << first << " to " << first + M;
+            << "N " << N << ", K " << K << ", rows " << first << " to " << first + M;
       }
   }
 }

@@ -6,15 +6,31 @@
 #include "cuda/common/pdl.cuh"
 #include "cuda/tiny_gemm/tile.cuh"
 
-/// The variant for short rows: a warp makes the eight columns of a tile by itself.
+/// The variant for short rows: a warp makes the eight columns of a tile by itself, x the 16-row
+/// operand.
 ///
 ///   w   global -> registers, before pdl_wait
 ///   x   global -> shared after it, once a CTA: if every warp asked for it, the few lines of x
-///   would
-///       be what all of them wait for. Rows are 64 bytes more than a multiple of 128 apart
+///       would be what all of them wait for. Rows are 64 bytes more than a multiple of 128 apart
 namespace k3::cuda {
 
 inline constexpr int kColumnsWarps = 8;
+inline constexpr int kTileRows = 8;
+
+/// A lane's share of a chunk of x. Where M is at most 8, `below` is zero.
+struct ChunkOfX {
+  uint4 above;  ///< row g
+  uint4 below;  ///< row g + 8
+};
+
+/// Adds the products of a warp's chunk number `i`, two chains on from the last one.
+template <int kChains>
+__device__ void multiply_chunk(TileSums<kChains>& sums, int i, const ChunkOfX& x, uint4 w) {
+  multiply_add(sums.chain[2 * i % kChains], {{x.above.x, x.below.x, x.above.y, x.below.y}}, w.x,
+               w.y);
+  multiply_add(sums.chain[(2 * i + 1) % kChains], {{x.above.z, x.below.z, x.above.w, x.below.w}},
+               w.z, w.w);
+}
 
 /// A load of what no kernel writes. Unlike one through the read-only path, it stays ahead of
 /// pdl_wait.
@@ -25,6 +41,15 @@ __device__ inline uint4 load_early(const bf16* from) {
                : "l"(from)
                : "memory");
   return value;
+}
+
+/// A lane's sums of the tile whose first column is n0, which is even, as far as they are below
+/// `end`.
+template <bool kTwoHalves>
+__device__ void store_tile(const TinyGemmParams& p, int n0, int end, int lane, float4 sums) {
+  const int n = n0 + 2 * (lane % 4);
+  store_pair(p, lane / 4, n, end, sums.x, sums.y);
+  if constexpr (kTwoHalves) store_pair(p, lane / 4 + 8, n, end, sums.z, sums.w);
 }
 
 /// @tparam kChunks     2, 4 or 8: hold K

@@ -7,16 +7,15 @@
 #include "cuda/common/mma.cuh"
 #include "cuda/common/prefetch.cuh"
 
-/// What the tensor-core variants of tiny_gemm share: x as the 16-row operand of mma.m16n8k16, eight
-/// rows of w, a tile, as the other.
+/// What the tensor-core variants of tiny_gemm share: sums of m16n8k16, one operand of x and one of
+/// w.
 ///
-/// A chunk is 32 values of k. Lane 4g + t holds the 8 from 8t on of row g of the tile, and of rows
-/// g and g + 8 of x: 16 bytes each, as they stand in memory. A chunk makes two products, of words 0
-/// and 1 of every lane and of words 2 and 3. So k is permuted, but in both operands alike.
+/// A chunk is 32 values of k. Lane 4g + t holds the 8 from 8t on of a row of x and of w, those with
+/// number g: 16 bytes, as they stand in memory. A chunk makes two products, of words 0 and 1 of
+/// every lane and of words 2 and 3. So k is permuted, but in both operands alike.
 namespace k3::cuda {
 
 inline constexpr int kChunk = 32;
-inline constexpr int kTileRows = 8;
 
 /// A checked call. The tensor-core variants: rows aligned to 16 bytes, K % 8 == 0.
 struct TinyGemmParams {
@@ -33,38 +32,27 @@ struct TinyGemmParams {
   bool pairs;  ///< even columns of out are aligned to two elements
 };
 
-/// A lane's share of a chunk of x. Where M is at most 8, `below` is zero.
-struct ChunkOfX {
-  uint4 above;  ///< row g
-  uint4 below;  ///< row g + 8
-};
-
-/// The sums of a tile [16 rows of x, 8 rows of w], in kChains parts.
+/// The sums of a product of 16 rows and eight, in kChains parts.
 template <int kChains>
 struct TileSums {
   FragmentC chain[kChains];
 };
 
-/// Adds the products of a warp's chunk number `i`, two chains on from the last one.
-template <int kChains>
-__device__ void multiply_chunk(TileSums<kChains>& sums, int i, const ChunkOfX& x, uint4 w) {
-  multiply_add(sums.chain[2 * i % kChains], {{x.above.x, x.below.x, x.above.y, x.below.y}}, w.x,
-               w.y);
-  multiply_add(sums.chain[(2 * i + 1) % kChains], {{x.above.z, x.below.z, x.above.w, x.below.w}},
-               w.z, w.w);
-}
-
 __device__ inline float4 plus(float4 a, float4 b) {
   return {a.x + b.x, a.y + b.y, a.z + b.z, a.w + b.w};
 }
 
-/// The sum of the chains: columns 2t and 2t + 1 of row g, then of row g + 8.
+/// The sum of the chains: rows 2t and 2t + 1 of the eight with row g of the 16, then with row g
+/// + 8.
 template <int kChains>
 __device__ float4 total(const TileSums<kChains>& sums) {
-  float4 total = {};
+  const auto values = [&](int i) {
+    const float(&c)[4] = sums.chain[i].c;
+    return float4{c[0], c[1], c[2], c[3]};
+  };
+  float4 total = values(0);
 #pragma unroll
-  for (const FragmentC& part : sums.chain)
-    total = plus(total, {part.c[0], part.c[1], part.c[2], part.c[3]});
+  for (int i = 1; i < kChains; ++i) total = plus(total, values(i));
   return total;
 }
 
@@ -90,15 +78,6 @@ __device__ inline void store_pair(const TinyGemmParams& p, int m, int n, int end
   }
   store_output(p, at, first);
   if (n + 1 < end) store_output(p, at + 1, second);
-}
-
-/// A lane's sums of the tile whose first column is n0, which is even, as far as they are below
-/// `end`.
-template <bool kTwoHalves>
-__device__ void store_tile(const TinyGemmParams& p, int n0, int end, int lane, float4 sums) {
-  const int n = n0 + 2 * (lane % 4);
-  store_pair(p, lane / 4, n, end, sums.x, sums.y);
-  if constexpr (kTwoHalves) store_pair(p, lane / 4 + 8, n, end, sums.z, sums.w);
 }
 
 }  // namespace k3::cuda

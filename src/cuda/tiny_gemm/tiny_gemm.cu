@@ -63,8 +63,8 @@ cudaError_t launch_columns(const TinyGemmParams& p, const LaunchConfig& config) 
 }
 
 /// What a CTA may take of an SM's shared memory so that one of the next launch fits beside it: 228
-/// KB are there, from sm_120 on 100 KB.
-int half_an_sm(int arch) { return (arch < 120 ? 113 : 49) * 1024; }
+/// KB are there, from sm_120 on 100 KB. Less what the kernel has of its own.
+int half_an_sm(int arch) { return (arch < 120 ? 113 : 49) * 1024 - 128; }
 
 /// `most_rows` a CTA, or as many as fit `smem_bytes`. The order of sums depends on K and the
 /// traits.
@@ -72,9 +72,12 @@ template <class Traits>
 SplitKPlan plan_of(int K, int most_rows, int smem_bytes) {
   SplitKPlan plan;
   const int chunks = (K - 1) / kChunk + 1;
-  plan.chunks_per_cta = (chunks - 1) / Traits::kCluster + 1;
+  plan.chunks_per_cta = (chunks - 1) / kSplitKCluster + 1;
   plan.chunks_per_warp = (plan.chunks_per_cta - 1) / kSplitKWarps + 1;
-  plan.pitch = (4 * plan.chunks_per_cta + 3) / 8 * 8 + 4;
+  // In shared memory, the sums of a warp take the place of two chunks.
+  if (!Traits::kInRegisters) plan.chunks_per_warp = std::max(plan.chunks_per_warp, 2);
+  plan.warps = (plan.chunks_per_cta - 1) / plan.chunks_per_warp + 1;
+  plan.pitch = 4 * plan.warps * plan.chunks_per_warp + 2;
   plan.rows = most_rows;
   while (plan.rows > 2 && Traits::smem_bytes(plan) > smem_bytes) plan.rows -= 2;
   return plan;
@@ -82,15 +85,22 @@ SplitKPlan plan_of(int K, int most_rows, int smem_bytes) {
 
 template <class Traits>
 cudaError_t launch_split_k(const TinyGemmParams& p, const SplitKPlan& plan, LaunchConfig config) {
-  config.grid = dim3(groups_of(p.N, plan.rows) * static_cast<unsigned>(Traits::kCluster));
+  // Rows of x past the eighth get CTAs of their own where two launches of all these fit the SMs.
+  constexpr unsigned kMostCtasOfHalves = 88;
+  const unsigned ctas = groups_of(p.N, plan.rows) * static_cast<unsigned>(kSplitKCluster);
+  const bool halves = Traits::kInRegisters && p.M > 8 && ctas <= kMostCtasOfHalves;
+  config.grid = dim3(ctas, halves ? 2 : 1);
   config.block = dim3(Traits::kThreads);
-  config.cluster_size = Traits::kCluster;
+  config.cluster_size = kSplitKCluster;
   config.dynamic_smem_bytes = static_cast<std::size_t>(Traits::smem_bytes(plan));
-  auto* const kernel =
-      p.M > 8 ? tiny_gemm_split_k_kernel<Traits, true> : tiny_gemm_split_k_kernel<Traits, false>;
-  const cudaError_t error = cudaFuncSetAttribute(
-      kernel, cudaFuncAttributePreferredSharedMemoryCarveout, cudaSharedmemCarveoutMaxShared);
-  return error != cudaSuccess ? error : launch(kernel, config, p, plan);
+  auto* const kernel = p.M > 8 && !halves ? tiny_gemm_split_k_kernel<Traits, true>
+                                          : tiny_gemm_split_k_kernel<Traits, false>;
+  if (!Traits::kInRegisters) {
+    const cudaError_t error = cudaFuncSetAttribute(
+        kernel, cudaFuncAttributePreferredSharedMemoryCarveout, cudaSharedmemCarveoutMaxShared);
+    if (error != cudaSuccess) return error;
+  }
+  return launch(kernel, config, p, plan);
 }
 
 /// Whether these traits are for the problem: enough columns for the grid to keep the memory busy,
@@ -99,20 +109,19 @@ template <class Traits>
 bool launches_split_k(const TinyGemmParams& p, int least_columns, int most_rows, int smem_bytes,
                       const LaunchConfig& config, cudaError_t* error) {
   const SplitKPlan plan = plan_of<Traits>(p.K, most_rows, smem_bytes);
-  if (p.N < least_columns || plan.rows <= kTileRows * (Traits::kTiles - 1)) return false;
+  if (p.N < least_columns || plan.rows <= kTileColumns * (Traits::kTiles - 1)) return false;
   *error = launch_split_k<Traits>(p, plan, config);
   return true;
 }
 
-/// With 30 rows a CTA, two launches of 896 columns are 60 clusters of 4: the SMs hold 62.
+/// With 60 rows a CTA, two launches of 896 columns are 30 clusters of 8: as many as the SMs hold.
 /// Nothing here depends on M, so that a row's bits do not.
 cudaError_t launch_split_k(const TinyGemmParams& p, int arch, const LaunchConfig& config) {
   const int smem = half_an_sm(arch);
   cudaError_t error = cudaSuccess;
-  if (!launches_split_k<SplitKTraits<4, 7, 4, 2>>(p, 720, 30, smem, config, &error) &&
-      !launches_split_k<SplitKTraits<4, 4, 8>>(p, 352, 32, smem, config, &error) &&
-      !launches_split_k<SplitKTraits<2, 4, 8>>(p, 128, 16, smem, config, &error))
-    launches_split_k<SplitKTraits<1, 4, 8>>(p, 0, 8, smem, config, &error);
+  if (!launches_split_k<SplitKTraits<4>>(p, 720, 60, smem, config, &error) &&
+      !launches_split_k<SplitKTraits<2>>(p, 352, 32, smem, config, &error))
+    launches_split_k<SplitKTraits<1>>(p, 0, kTileColumns, smem, config, &error);
   return error;
 }
 
