@@ -169,6 +169,41 @@ void add_values(CaseList<Options>& list) {
   list.add("nan_in_score_proj", {}, [](Bundle& b) { b.tensors.at("score_proj").set(5, kNaN); });
 }
 
+/// K3's width in calls of so many tokens that CUDA takes another kernel: its first token count and
+/// the last before it (96, with at most two bank rows 128), each number of rows, layouts, values.
+void add_many_tokens(CaseList<Options>& list) {
+  const auto none = [](Bundle&) {};
+  for (std::int64_t rows = 0; rows <= 8; ++rows)
+    for (const std::int64_t more : {0, 1}) {
+      const std::int64_t T = (rows <= 2 ? 128 : 96) + more;
+      list.add("k3_tokens_" + std::to_string(T) + "_bank_rows_" + std::to_string(rows),
+               {.T = T, .rows = rows, .NB = 8, .folded = rows % 2 != 0}, none, false);
+    }
+  for (const std::int64_t rows : {1, 7}) {
+    const Options o = {.T = 130, .rows = rows, .NB = rows + 1, .write_prefix = true};
+    const std::string name = "k3_tokens_130_bank_rows_" + std::to_string(rows);
+    list.add(name + "_write_prefix", o, none, false);
+    list.add(
+        name + "_rows_apart", o,
+        [=](Bundle& b) {
+          restride_bank(b, 7184, 130 * 7184 + 32);
+          pad_rows(b, "prefix", 8, 16);
+          pad_rows(b, "out", 16, 8);
+        },
+        false);
+    for (const auto& [what, value] :
+         {std::pair{"nan", kNaN}, {"inf", kInf}, {"minus_inf", -kInf}}) {
+      list.add(
+          name + "_" + what + "_of_bank", o,
+          [=, v = value](Bundle& b) { b.tensors.at("bank").set(77 * (rows + 1) * 7168 + 4097, v); },
+          false);
+      list.add(
+          name + "_" + what + "_of_prefix", o,
+          [=, v = value](Bundle& b) { b.tensors.at("prefix").set(129 * 7168 + 7167, v); }, false);
+    }
+  }
+}
+
 }  // namespace
 
 std::vector<Case> attn_res_mix_cases() {
@@ -177,6 +212,7 @@ std::vector<Case> attn_res_mix_cases() {
   add_forms(list);
   add_layouts(list);
   add_values(list);
+  add_many_tokens(list);
   return list.take();
 }
 

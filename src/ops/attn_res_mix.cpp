@@ -16,7 +16,7 @@ constexpr Kernel<AttnResMixProblem> kKernels[] = {
 #if K3_WITH_CUDA
     {.backend = Backend::kCuda,
      .variant = "vec8",
-     .conditions = "H <= 8192, at most 8 bank rows, rows and strides aligned to 16 bytes",
+     .conditions = "H <= 8192, at most 8 bank rows, T < 2^31, rows and strides aligned to 16 bytes",
      .refusal = cuda::attn_res_mix_vec8_refusal,
      .workspace_size = needs_no_workspace<AttnResMixProblem>,
      .run = cuda::attn_res_mix_vec8,

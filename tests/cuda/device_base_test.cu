@@ -176,6 +176,28 @@ TEST_F(Copies_cuda_, AsyncCopiesGiveZerosForWhatDoesNotExist) {
     ASSERT_EQ(seen[i], i < words.size() ? words[i] : 0U) << i;
 }
 
+/// Two groups of a thread; the first is used while the second may still be on its way.
+__global__ void copy_in_groups(const uint4* from, uint4* to) {
+  __shared__ uint4 held[2][256];
+  for (int g = 0; g < 2; ++g) {
+    copy_async_16(shared_address(&held[g][threadIdx.x]), from + 256 * g + threadIdx.x, true);
+    commit_async_copies();
+  }
+  wait_for_async_copies<1>();
+  to[threadIdx.x] = held[0][threadIdx.x];
+  wait_for_async_copies<0>();
+  to[256 + threadIdx.x] = held[1][threadIdx.x];
+}
+
+TEST_F(Copies_cuda_, AsyncCopiesArriveInGroups) {
+  const auto words = numbered(4 * 512);
+  const DeviceArray<std::uint32_t> from{std::span<const std::uint32_t>(words)};
+  const DeviceArray<std::uint32_t> to(4 * 512);
+  copy_in_groups<<<1, 256>>>(reinterpret_cast<const uint4*>(from.data()),
+                             reinterpret_cast<uint4*>(to.data()));
+  EXPECT_EQ(to.read(), words);
+}
+
 constexpr int kStages = 3;
 constexpr int kStageWords = 256;
 

@@ -74,28 +74,33 @@ TEST_P(AttnResMixOn, ATokenDoesNotKnowOfTheOthers) {
 
 /// Every bit pattern, NaN payloads among them.
 TEST_P(AttnResMixOn, WritesThePrefixBitForBit) {
-  Bundle call = call_of({.T = 10});
-  Tensor& prefix = call.tensors.at("prefix");
-  auto* const bits = reinterpret_cast<std::uint16_t*>(prefix.storage());
-  for (std::int64_t i = 0; i < prefix.numel(); ++i) bits[i] = static_cast<std::uint16_t>(i);
-  const Bundle result = run(call);
-  for (std::int64_t t = 0; t < 10; ++t)
-    for (std::int64_t j = 0; j < 8; ++j)
-      EXPECT_TRUE(
-          same_bytes(piece(result.tensors.at("bank"), t * 8 + j, 80),
-                     j == 5 ? piece(prefix, t, 10) : piece(call.tensors.at("bank"), t * 8 + j, 80)))
-          << "token " << t << ", row " << j;
+  for (const auto& [T, rows] : {std::pair<std::int64_t, std::int64_t>{10, 5}, {140, 5}, {140, 1}}) {
+    Bundle call = call_of({.T = T, .rows = rows});
+    Tensor& prefix = call.tensors.at("prefix");
+    auto* const bits = reinterpret_cast<std::uint16_t*>(prefix.storage());
+    for (std::int64_t i = 0; i < prefix.numel(); ++i) bits[i] = static_cast<std::uint16_t>(i);
+    const Bundle result = run(call);
+    for (std::int64_t t = 0; t < T; ++t)
+      for (std::int64_t j = 0; j < 8; ++j)
+        EXPECT_TRUE(same_bytes(
+            piece(result.tensors.at("bank"), t * 8 + j, 8 * T),
+            j == rows ? piece(prefix, t, T) : piece(call.tensors.at("bank"), t * 8 + j, 8 * T)))
+            << "token " << t << " of " << T << ", row " << j << " of " << rows;
+  }
 }
 
 TEST_P(AttnResMixOn, TheFoldedProductIsTheProductWhereItIsExact) {
-  Bundle call = call_of({.write_prefix = false});
-  call.tensors.at("score_norm_weight").fill(0.5);
-  Bundle folded = call.clone();
-  folded.tensors.erase("score_norm_weight");
-  folded.tensors.erase("score_proj");
-  Tensor& weight = folded.tensors["score_weight"] = call.tensors.at("score_proj").clone();
-  for (std::int64_t h = 0; h < kH; ++h) weight.set(h, 0.5 * weight.get(h));
-  EXPECT_TRUE(same_bits(run(call).tensors.at("out"), run(folded).tensors.at("out")));
+  for (const auto& [T, rows] : {std::pair<std::int64_t, std::int64_t>{5, 5}, {140, 5}, {140, 1}}) {
+    Bundle call = call_of({.T = T, .rows = rows, .write_prefix = false});
+    call.tensors.at("score_norm_weight").fill(0.5);
+    Bundle folded = call.clone();
+    folded.tensors.erase("score_norm_weight");
+    folded.tensors.erase("score_proj");
+    Tensor& weight = folded.tensors["score_weight"] = call.tensors.at("score_proj").clone();
+    for (std::int64_t h = 0; h < kH; ++h) weight.set(h, 0.5 * weight.get(h));
+    EXPECT_TRUE(same_bits(run(call).tensors.at("out"), run(folded).tensors.at("out")))
+        << T << " tokens, " << rows << " rows";
+  }
 }
 
 std::string machine_test_name(const testing::TestParamInfo<Machine>& info) {

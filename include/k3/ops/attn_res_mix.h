@@ -50,7 +50,8 @@ struct AttnResMixArgs {
 };
 
 /// Deterministic; bits depend on the backend and the variant and, on CUDA's vectorised variant, on
-/// whether there are more than 112 tokens; never on other tokens' values.
+/// whether there are more than 96 tokens, 128 with at most two bank rows; never on other tokens'
+/// values.
 /// @throws ContractError, UnsupportedError, CudaError; on ContractError nothing was written.
 K3_API void attn_res_mix(const AttnResMixArgs& args, const ExecContext& ctx = {});
 K3_API std::size_t attn_res_mix_workspace_size(const AttnResMixArgs& args,

@@ -8,15 +8,15 @@
 /// after the launch. @throws CudaError
 namespace k3::cuda {
 
-/// 16-byte accesses, at most 8 bank rows: one of the two below.
+/// 16-byte accesses, at most 8 bank rows, fewer than 2^31 tokens: one of the two below.
 void attn_res_mix_vec8(const AttnResMixProblem& problem, const Target& target);
 const char* attn_res_mix_vec8_refusal(const AttnResMixProblem& problem, const Target& target);
 
-/// A token's columns over a cluster of CTAs, rows in registers; T >= 1.
+/// A token's columns over a cluster of CTAs, rows in registers; 1 <= T < 2^31.
 void attn_res_mix_cluster(const AttnResMixProblem& problem, const Target& target);
 
-/// A token at a time in each SM, rows through a ring in shared memory; H = 7168, T >= 1.
-void attn_res_mix_ring(const AttnResMixProblem& problem, const Target& target);
+/// A token in a CTA, rows in registers and shared memory; H = 7168, 1 <= T < 2^31.
+void attn_res_mix_cta(const AttnResMixProblem& problem, const Target& target);
 
 /// Any strides, bases and numbers of rows.
 void attn_res_mix_general(const AttnResMixProblem& problem, const Target& target);

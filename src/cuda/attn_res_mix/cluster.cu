@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <limits>
 
 #include "cuda/attn_res_mix/pieces.cuh"
 #include "cuda/common/cluster.cuh"
@@ -26,8 +27,6 @@
 ///   __syncthreads        `own_sums`, later `own_squares`, of all warps are written
 ///   sums_arrived         the sums of all CTAs of the cluster stand in `sums`
 ///   squares_arrived      their squares in `squares`
-/// Each of the last two guards the memory of the other's step from the next token's: a CTA sends
-/// its sums of a token when it has all squares of the last, so all have read that one's sums.
 namespace k3::cuda {
 namespace {
 
@@ -36,6 +35,9 @@ constexpr int kWarps = kThreads / 32;
 constexpr int kColumns = 8 * kThreads;  ///< of a CTA
 constexpr int kMaxCluster = 8;
 constexpr int kCtas = 6;  ///< an SM holds at least: 80 registers a thread
+/// K3's width, whose clusters have a size that the compiler knows and no thread without columns.
+constexpr int kHidden = 7168;
+static_assert(kHidden % kColumns == 0);
 
 template <int kRows>
 struct ClusterSums {
@@ -58,43 +60,40 @@ __device__ inline float4 operator+(float4 a, float4 b) {
   return {a.x + b.x, a.y + b.y, a.z + b.z, a.w + b.w};
 }
 
-template <int kRows>
-__device__ void load_rows(const AttnResMixProblem& p, std::int64_t t, int column, bool exists,
-                          uint4 (&x)[kRows]) {
+/// The sum over `count` CTAs of what each has sent, `stride` floats apart, in their order.
+__device__ inline float sum_of_ctas(const float* from, int stride, int count) {
+  float sum = 0.0F;
 #pragma unroll
-  for (int j = 0; j < kRows; ++j)
-    x[j] = exists ? *reinterpret_cast<const uint4*>(row_of<kRows>(p, t, j) + column)
-                  : uint4{0, 0, 0, 0};
+  for (int r = 0; r < kMaxCluster; ++r)
+    if (r < count) sum += from[r * stride];
+  return sum;
 }
 
-/// grid (cluster size, tokens at once), clusters along x.
-template <int kRows>
+/// grid (cluster size, tokens along y and z), clusters along x. kH: the width where it is K3's,
+/// else 0.
+template <int kRows, int kH>
 __global__ __launch_bounds__(kThreads, kCtas) void attn_res_mix_cluster_kernel(
     const __grid_constant__ AttnResMixProblem p) {
   using Sums = ClusterSums<kRows>;
   __shared__ ClusterShared<kRows> shared;
+  const std::int64_t t = blockIdx.y + std::int64_t{blockIdx.z} * gridDim.y;
+  if (t >= p.T) return;
+  const int H = kH > 0 ? kH : p.H;
+  const int cluster_size = kH > 0 ? kH / kColumns : static_cast<int>(gridDim.x);
   const int rank = static_cast<int>(blockIdx.x);
-  const int cluster_size = static_cast<int>(gridDim.x);
   const int thread = static_cast<int>(threadIdx.x);
   const int lane = thread % 32;
   const int warp = thread / 32;
   const int column = rank * kColumns + 8 * thread;
-  const bool exists = column < p.H;
-  const auto sums_bytes = static_cast<std::uint32_t>(cluster_size) * std::uint32_t{sizeof(Sums)};
-  const auto squares_bytes = static_cast<std::uint32_t>(cluster_size) * std::uint32_t{4};
-  const int sum_index = warp::scattered_index<Sums::kCount>(lane);
-  const int receiver = thread / Sums::kMessages;
-  const int message = thread % Sums::kMessages;
+  const bool exists = kH > 0 || column < H;
 
   if (lane == 0) shared.own_sums[warp].values[Sums::kMessages - 1] = float4{0, 0, 0, 0};
   if (thread == 0) {
-    arm(&shared.sums_arrived, sums_bytes);
-    arm(&shared.squares_arrived, squares_bytes);
+    arm(&shared.sums_arrived, static_cast<std::uint32_t>(cluster_size) * sizeof(Sums));
+    arm(&shared.squares_arrived, static_cast<std::uint32_t>(cluster_size) * sizeof(float));
   }
   cluster_arrive_relaxed();
-  pdl_launch_dependents();
-  std::int64_t t = blockIdx.y;
-  const int columns = min(kColumns, p.H - rank * kColumns);
+  const int columns = min(kColumns, H - rank * kColumns);
   if (thread < kRows && columns > 0)
     prefetch_l2(row_of<kRows>(p, t, thread) + rank * kColumns,
                 static_cast<std::uint32_t>(columns) * 2);
@@ -107,75 +106,71 @@ __global__ __launch_bounds__(kThreads, kCtas) void attn_res_mix_cluster_kernel(
 
   pdl_wait();
   uint4 x[kRows];
-  load_rows<kRows>(p, t, column, exists, x);
+#pragma unroll
+  for (int j = 0; j < kRows; ++j)
+    x[j] = exists ? *reinterpret_cast<const uint4*>(row_of<kRows>(p, t, j) + column)
+                  : uint4{0, 0, 0, 0};
+  // Not before: the next launch asks for rows as soon as it starts, and these are more urgent.
+  pdl_launch_dependents();
   cluster_wait();
-  for (unsigned parity = 0;; parity ^= 1) {
-    float sums[Sums::kCount] = {};
+  float sums[Sums::kCount] = {};
 #pragma unroll
-    for (int j = 0; j < kRows; ++j) {
-      add_scores(x[j], c, sums[j], sums[kRows + j]);
-      keep_narrow(x[j]);
-    }
-    const float sum = warp::scatter_sums<Sums::kCount>(sums, lane);
-    if (sum_index >= 0) reinterpret_cast<float*>(shared.own_sums[warp].values)[sum_index] = sum;
-    __syncthreads();
-    if (receiver < cluster_size) {
-      float4 values = shared.own_sums[0].values[message];
-#pragma unroll
-      for (int w = 1; w < kWarps; ++w) values = values + shared.own_sums[w].values[message];
-      send(&shared.sums[rank].values[message], &shared.sums_arrived, receiver, values);
-    }
-
-    wait(&shared.sums_arrived, parity);
-    float total = 0.0F;
-    if (lane < Sums::kCount)
-      for (int r = 0; r < cluster_size; ++r)
-        total += reinterpret_cast<const float*>(shared.sums[r].values)[lane];
-    float weights[kRows];
-    softmax_of_totals<kRows>(total, 0, p.H, p.eps, weights);
-    float mixed[8] = {};
-#pragma unroll
-    for (int j = 0; j < kRows; ++j) add_weighted(x[j], weights[j], mixed);
-    const float squares = warp::sum(add_squares(mixed, 0.0F));
-    if (lane == 0) shared.own_squares[warp] = squares;
-    __syncthreads();
-    if (thread < cluster_size) {
-      float value = shared.own_squares[0];
-#pragma unroll
-      for (int w = 1; w < kWarps; ++w) value += shared.own_squares[w];
-      send(&shared.squares[rank], &shared.squares_arrived, thread, value);
-    }
-    if (p.write_prefix && exists)
-      *reinterpret_cast<uint4*>(written_row(p, t) + column) = x[kRows - 1];
-
-    const std::int64_t next = t + gridDim.y;
-    const bool last = next >= p.T;
-    if (!last) {
-      load_rows<kRows>(p, next, column, exists, x);
-      if (thread == 0) mbarrier_expect(&shared.sums_arrived, sums_bytes);
-    }
-    wait(&shared.squares_arrived, parity);
-    float all_squares = 0.0F;
-    for (int r = 0; r < cluster_size; ++r) all_squares += shared.squares[r];
-    const float scale = inverse_rms(all_squares, p.H, p.eps);
-    if (exists)
-      __stcs(reinterpret_cast<uint4*>(p.out + t * p.out_stride + column),
-             normed(mixed, scale, out_norm_weight));
-    if (last) return;
-    if (thread == 0) mbarrier_expect(&shared.squares_arrived, squares_bytes);
-    t = next;
+  for (int j = 0; j < kRows; ++j) {
+    add_scores(x[j], c, sums[j], sums[kRows + j]);
+    keep_narrow(x[j]);
   }
+  const float sum = warp::scatter_sums<Sums::kCount>(sums, lane);
+  const int sum_index = warp::scattered_index<Sums::kCount>(lane);
+  if (sum_index >= 0) reinterpret_cast<float*>(shared.own_sums[warp].values)[sum_index] = sum;
+  __syncthreads();
+  const int receiver = thread / Sums::kMessages;
+  if (receiver < cluster_size) {
+    const int message = thread % Sums::kMessages;
+    float4 values = shared.own_sums[0].values[message];
+#pragma unroll
+    for (int w = 1; w < kWarps; ++w) values = values + shared.own_sums[w].values[message];
+    send(&shared.sums[rank].values[message], &shared.sums_arrived, receiver, values);
+  }
+
+  wait(&shared.sums_arrived);
+  const float total = lane < Sums::kCount
+                          ? sum_of_ctas(reinterpret_cast<const float*>(shared.sums) + lane,
+                                        sizeof(Sums) / sizeof(float), cluster_size)
+                          : 0.0F;
+  float weights[kRows];
+  softmax_of_totals<kRows>(total, 0, H, p.eps, weights);
+  float mixed[8] = {};
+#pragma unroll
+  for (int j = 0; j < kRows; ++j) add_weighted(x[j], weights[j], mixed);
+  const float squares = warp::sum(add_squares(mixed, 0.0F));
+  if (lane == 0) shared.own_squares[warp] = squares;
+  __syncthreads();
+  if (thread < cluster_size) {
+    float value = shared.own_squares[0];
+#pragma unroll
+    for (int w = 1; w < kWarps; ++w) value += shared.own_squares[w];
+    send(&shared.squares[rank], &shared.squares_arrived, thread, value);
+  }
+  if (p.write_prefix && exists)
+    *reinterpret_cast<uint4*>(written_row(p, t) + column) = x[kRows - 1];
+
+  wait(&shared.squares_arrived);
+  const float scale = inverse_rms(sum_of_ctas(shared.squares, 1, cluster_size), H, p.eps);
+  if (exists)
+    __stcs(reinterpret_cast<uint4*>(p.out + t * p.out_stride + column),
+           normed(mixed, scale, out_norm_weight));
 }
 
 template <int kRows>
 cudaError_t launch_for(const AttnResMixProblem& p, const Target& target) {
-  constexpr std::int64_t kMaxTokensAtOnce = 65535;
   LaunchConfig config = launch_config(target);
   // Two CTAs at least: one alone makes no cluster, and cannot send to itself.
   config.cluster_size = std::max(2U, static_cast<unsigned>((p.H - 1) / kColumns + 1));
-  config.grid = dim3(config.cluster_size, static_cast<unsigned>(std::min(p.T, kMaxTokensAtOnce)));
+  config.grid = grid_over_requests(config.cluster_size, static_cast<int>(p.T));
   config.block = dim3(kThreads);
-  return launch(attn_res_mix_cluster_kernel<kRows>, config, p);
+  return launch(p.H == kHidden ? attn_res_mix_cluster_kernel<kRows, kHidden>
+                               : attn_res_mix_cluster_kernel<kRows, 0>,
+                config, p);
 }
 
 }  // namespace
@@ -183,6 +178,7 @@ cudaError_t launch_for(const AttnResMixProblem& p, const Target& target) {
 const char* attn_res_mix_vec8_refusal(const AttnResMixProblem& p, const Target&) {
   if (p.num_bank_rows > 8) return "more than 8 bank rows";
   if (p.H > kMaxCluster * kColumns) return "more than 8192 columns";
+  if (p.T > std::numeric_limits<int>::max()) return "2^31 tokens or more";
   return unaligned_row(p);
 }
 

@@ -16,4 +16,15 @@ __device__ inline void copy_async_16(std::uint32_t to_shared, const void* from, 
 /// Returns once all that this thread asked for has arrived; others see it after a barrier.
 __device__ inline void wait_for_async_copies() { asm volatile("cp.async.wait_all;" ::: "memory"); }
 
+/// Makes what this thread has asked for since the last call a group.
+__device__ inline void commit_async_copies() {
+  asm volatile("cp.async.commit_group;" ::: "memory");
+}
+
+/// Returns once this thread's groups, all but the latest kPending, have arrived.
+template <int kPending>
+__device__ void wait_for_async_copies() {
+  asm volatile("cp.async.wait_group %0;" ::"n"(kPending) : "memory");
+}
+
 }  // namespace k3::cuda
