@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <filesystem>
 #include <fstream>
@@ -29,8 +28,7 @@ struct BenchRequest {
   std::string backend = "auto";
   std::string shapes = "quick";
   int threads = 0;
-  std::string json_path;
-  std::string svg_path;
+  ReportFiles files;
   std::string peers_path;
 };
 
@@ -121,24 +119,6 @@ BenchReport bench_backend(Backend backend, const std::vector<const Driver*>& dri
   return report;
 }
 
-/// Without --json the report passes through a temporary file.
-void save_and_plot(const BenchReport& report, const BenchRequest& request) {
-  if (request.json_path.empty() && request.svg_path.empty()) return;
-  const std::string text = to_json(report).dump(2) + "\n";
-  if (!request.json_path.empty()) write_text(request.json_path, text);
-  if (request.svg_path.empty()) return;
-  if (!request.json_path.empty()) return plot(request.json_path, request.svg_path);
-  const std::string temporary = fmt::format("{}.{}.json", request.svg_path, ::getpid());
-  write_text(temporary, text);
-  try {
-    plot(temporary, request.svg_path);
-  } catch (...) {
-    std::filesystem::remove(temporary);
-    throw;
-  }
-  std::filesystem::remove(temporary);
-}
-
 int bench(const BenchRequest& request) {
   const auto drivers = drivers_named(request.ops);
   const Backend asked = backend_named(request.backend);
@@ -148,20 +128,15 @@ int bench(const BenchRequest& request) {
     backends = {Backend::kCpu};
     if (harness::cuda_unusable() == nullptr) backends.push_back(Backend::kCuda);
   }
-  const bool one_file = !request.json_path.empty() || !request.svg_path.empty();
-  if (one_file && backends.size() > 1)
+  if (request.files.any() && backends.size() > 1)
     throw UsageError("a file holds one machine: give --backend cpu or cuda with --json and --plot");
-  if (!request.svg_path.empty()) require_matplotlib();
-  require_writable(request.json_path);
-  require_writable(request.svg_path);
-  if (one_file && request.json_path == request.svg_path)
-    throw UsageError("--json and --plot name the same file");
+  require_writable(request.files);
   const Peers peers(request.peers_path);
 
   for (const Backend backend : backends) {
     const BenchReport report = bench_backend(backend, drivers, request, peers);
     print_report(report);
-    save_and_plot(report, request);
+    save(to_json(report), request.files);
     if (report.rows.empty()) throw UnsupportedError("no kernel of this build serves these shapes");
   }
   return kExitOk;
@@ -180,8 +155,9 @@ Action add_bench(CLI::App& command) {
       ->capture_default_str();
   command.add_option("--threads", request->threads, "CPU threads; all where not given")
       ->check(CLI::Range(1, 1024));
-  command.add_option("--json", request->json_path, "Write the report here")->type_name("FILE");
-  command.add_option("--plot", request->svg_path, "Draw the report here, as SVG")
+  command.add_option("--json", request->files.json_path, "Write the report here")
+      ->type_name("FILE");
+  command.add_option("--plot", request->files.svg_path, "Draw the report here, as SVG")
       ->type_name("FILE");
   command
       .add_option("--peers", request->peers_path,

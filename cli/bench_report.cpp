@@ -4,6 +4,7 @@
 #include <fmt/chrono.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+#include <unistd.h>
 
 #include <cmath>
 #include <ctime>
@@ -28,6 +29,27 @@ std::optional<std::string> python_with_matplotlib() {
        {std::string("python3"), std::string("./.venv/bin/python"), beside_sources})
     if (output_of({python, "-c", "import matplotlib"}).status == 0) return python;
   return std::nullopt;
+}
+
+void require_matplotlib() {
+  if (!python_with_matplotlib())
+    throw UnsupportedError(
+        "--plot needs matplotlib: python3 and .venv/bin/python lack it (tools/setup.sh installs "
+        "it)");
+}
+
+/// Draws a report that stands in a JSON file.
+void plot(const std::string& json_path, const std::string& svg_path) {
+  const auto python = python_with_matplotlib();
+  if (!python) require_matplotlib();
+  for (const std::string& script :
+       {std::string(K3_SOURCE_DIR "/tools/plot_bench.py"), std::string("tools/plot_bench.py")}) {
+    if (!std::filesystem::exists(script)) continue;
+    if (run_program({*python, script, json_path, svg_path}) != 0)
+      throw io::FileError(svg_path + ": tools/plot_bench.py could not draw it");
+    return;
+  }
+  throw UnsupportedError("--plot needs tools/plot_bench.py of the source tree");
 }
 
 }  // namespace
@@ -104,24 +126,30 @@ nlohmann::ordered_json to_json(const BenchReport& report) {
   return json;
 }
 
-void require_matplotlib() {
-  if (!python_with_matplotlib())
-    throw UnsupportedError(
-        "--plot needs matplotlib: python3 and .venv/bin/python lack it (tools/setup.sh installs "
-        "it)");
+void require_writable(const ReportFiles& files) {
+  if (files.any() && files.json_path == files.svg_path)
+    throw UsageError("--json and --plot name the same file");
+  require_writable(files.json_path);
+  require_writable(files.svg_path);
+  if (!files.svg_path.empty()) require_matplotlib();
 }
 
-void plot(const std::string& json_path, const std::string& svg_path) {
-  const auto python = python_with_matplotlib();
-  if (!python) require_matplotlib();
-  for (const std::string& script :
-       {std::string(K3_SOURCE_DIR "/tools/plot_bench.py"), std::string("tools/plot_bench.py")}) {
-    if (!std::filesystem::exists(script)) continue;
-    if (run_program({*python, script, json_path, svg_path}) != 0)
-      throw io::FileError(svg_path + ": tools/plot_bench.py could not draw it");
-    return;
+void save(const nlohmann::ordered_json& report, const ReportFiles& files) {
+  if (!files.any()) return;
+  const std::string text = report.dump(2) + "\n";
+  if (!files.json_path.empty()) write_text(files.json_path, text);
+  if (files.svg_path.empty()) return;
+  if (!files.json_path.empty()) return plot(files.json_path, files.svg_path);
+  // It passes through a temporary file.
+  const std::string temporary = fmt::format("{}.{}.json", files.svg_path, ::getpid());
+  write_text(temporary, text);
+  try {
+    plot(temporary, files.svg_path);
+  } catch (...) {
+    std::filesystem::remove(temporary);
+    throw;
   }
-  throw UnsupportedError("--plot needs tools/plot_bench.py of the source tree");
+  std::filesystem::remove(temporary);
 }
 
 }  // namespace k3::cli

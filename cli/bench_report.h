@@ -39,9 +39,17 @@ std::string shape_text(const std::map<std::string, std::int64_t>& shape);
 void print_report(const BenchReport& report);
 nlohmann::ordered_json to_json(const BenchReport& report);
 
-/// @throws UnsupportedError where no Python with matplotlib is found
-void require_matplotlib();
-/// Draws a report that stands in a JSON file. @throws UnsupportedError, io::FileError
-void plot(const std::string& json_path, const std::string& svg_path);
+/// Where a report goes; empty: nowhere.
+struct ReportFiles {
+  std::string json_path;
+  std::string svg_path;
+
+  [[nodiscard]] bool any() const { return !json_path.empty() || !svg_path.empty(); }
+};
+/// Asked before the work is done.
+/// @throws UsageError, io::FileError, UnsupportedError where no Python with matplotlib is found
+void require_writable(const ReportFiles& files);
+/// Writes and draws a report as `to_json` makes it. @throws UnsupportedError, io::FileError
+void save(const nlohmann::ordered_json& report, const ReportFiles& files);
 
 }  // namespace k3::cli

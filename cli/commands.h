@@ -21,6 +21,7 @@ Action add_run(CLI::App& command);
 Action add_check(CLI::App& command);
 Action add_bench(CLI::App& command);
 Action add_generate(CLI::App& command);
+Action add_layer(CLI::App& command);
 Action add_demo(CLI::App& command);
 
 }  // namespace k3::cli

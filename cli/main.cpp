@@ -33,6 +33,8 @@ constexpr Command kCommands[] = {
      "k3 bench --backend cpu --shapes k3 --json cpu.json --plot cpu.svg", add_bench},
     {"generate", "Let a whole small K3 write text, by the ops alone",
      "k3 generate --model examples/mini_k3/model --prompt 'In the beginning '", add_generate},
+    {"layer", "Run two K3 layers and say what each op costs", "k3 layer --tp 8 --backend cpu",
+     add_layer},
     {"demo", "Recorded tensors and a K3-shaped layer in one table", "k3 demo tests/data", add_demo},
 };
 

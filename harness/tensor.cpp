@@ -32,6 +32,17 @@ std::vector<std::int64_t> dense_strides(const std::vector<std::int64_t>& shape) 
   return strides;
 }
 
+/// Elements of storage up to and with the last one of a view; `offset` for a view without elements.
+std::size_t end_of(const std::vector<std::int64_t>& shape, const std::vector<std::int64_t>& strides,
+                   std::int64_t offset) {
+  std::int64_t end = offset + 1;
+  for (std::size_t d = 0; d < shape.size(); ++d) {
+    if (shape[d] == 0) return static_cast<std::size_t>(offset);
+    end += (shape[d] - 1) * strides[d];
+  }
+  return static_cast<std::size_t>(end);
+}
+
 /// A binary floating-point format below 32 bits, with subnormals.
 struct SmallFloat {
   int mantissa_bits;
@@ -165,15 +176,20 @@ Tensor Tensor::strided(DType dtype, std::vector<std::int64_t> shape,
   tensor.shape_ = std::move(shape);
   tensor.strides_ = std::move(strides);
   tensor.offset_ = offset;
-  std::int64_t elements = offset;
-  if (tensor.numel() > 0) {
-    ++elements;
-    for (std::size_t d = 0; d < tensor.shape_.size(); ++d)
-      elements += (tensor.shape_[d] - 1) * tensor.strides_[d];
-  }
-  tensor.num_bytes_ = static_cast<std::size_t>(elements) * size_of(dtype);
+  tensor.num_bytes_ = end_of(tensor.shape_, tensor.strides_, offset) * size_of(dtype);
   tensor.bytes_ = allocate(tensor.num_bytes_);
   std::memset(tensor.storage(), static_cast<int>(gap_byte), tensor.num_bytes_);
+  return tensor;
+}
+
+Tensor Tensor::alias(std::vector<std::int64_t> shape, std::vector<std::int64_t> strides,
+                     std::int64_t offset) const {
+  Tensor tensor = *this;
+  tensor.shape_ = std::move(shape);
+  tensor.strides_ = std::move(strides);
+  tensor.offset_ += offset;
+  if (end_of(tensor.shape_, tensor.strides_, tensor.offset_) * size_of(dtype_) > num_bytes_)
+    throw std::invalid_argument("an alias ends behind its storage");
   return tensor;
 }
 

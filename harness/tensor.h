@@ -45,6 +45,10 @@ class Tensor {
   [[nodiscard]] const std::byte* storage() const { return bytes_.get(); }
   [[nodiscard]] std::size_t storage_bytes() const { return num_bytes_; }
 
+  /// Other elements of the same storage; element 0 stands `offset` elements behind this view's.
+  [[nodiscard]] Tensor alias(std::vector<std::int64_t> shape, std::vector<std::int64_t> strides,
+                             std::int64_t offset = 0) const;
+
   /// Deep copy, gaps included.
   [[nodiscard]] Tensor clone() const;
 

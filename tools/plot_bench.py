@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Draws a report of `k3 bench --json` as an SVG: one panel per op, one bar per shape and variant.
+"""Draws a report of `k3 bench --json` or `k3 layer --json` as an SVG: one panel per op, or per part
+of a layer, one bar per shape and variant.
 
 The bar is the median time, its whisker p10 to p90, the grey tick the floor that the machine's
 measured rates allow. Figures of others, where the report has them, are diamonds.
@@ -22,6 +23,13 @@ def shape_text(shape):
     return ", ".join(f"{name} {size}" for name, size in shape.items())
 
 
+def label_of(row, several):
+    shape = shape_text(row["shape"])
+    if not shape:
+        return row["variant"]
+    return shape + (f"  ({row['variant']})" if several else "")
+
+
 def draw_op(axes, op, rows, peer_colours):
     several = len({row["variant"] for row in rows}) > 1
     for y, row in enumerate(rows):
@@ -35,9 +43,7 @@ def draw_op(axes, op, rows, peer_colours):
             (max(median, row["p90_us"], *row["peer"].values()), y), va="center", fontsize=7)
         for name, microseconds in row["peer"].items():
             axes.plot(microseconds, y, "D", color=peer_colours[name], markersize=4)
-    labels = [shape_text(row["shape"]) + (f"  ({row['variant']})" if several else "")
-              for row in rows]
-    axes.set_yticks(range(len(rows)), labels, fontsize=7)
+    axes.set_yticks(range(len(rows)), [label_of(row, several) for row in rows], fontsize=7)
     axes.invert_yaxis()
     axes.set_xscale("log")
     axes.set_xlim(right=axes.get_xlim()[1] * 12)  # room for the annotations
@@ -51,7 +57,7 @@ def draw_op(axes, op, rows, peer_colours):
 def draw(report, path):
     ops = {}
     for row in report["rows"]:
-        ops.setdefault(row["op"], []).append(row)
+        ops.setdefault(row.get("panel", row["op"]), []).append(row)
     if not ops:
         sys.exit("plot_bench: the report has no rows")
     names = sorted({name for row in report["rows"] for name in row["peer"]})
@@ -71,8 +77,10 @@ def draw(report, path):
     ceilings = report["ceilings"]
     tensor_gflops = ceilings.get("tensor_gflops", 0)  # of a GPU; reports before 2026-11-30 lack it
     tensor_cores = f", bf16 tensor cores {tensor_gflops:,.0f} GFLOP/s" if tensor_gflops else ""
+    layer = report.get("layer")
+    what = f"  layer: {layer['mode']}, rank of {layer['tp']}, batch {layer['batch']}" if layer else ""
     figure.suptitle(
-        f"{report['machine']}  {report['date']}  {report['commit']}\n"
+        f"{report['machine']}  {report['date']}  {report['commit']}{what}\n"
         f"read+write {ceilings['read_write_gbps']:,.0f} GB/s, "
         f"fp32 FMA {ceilings['fma_gflops']:,.0f} GFLOP/s{tensor_cores}", fontsize=9)
     figure.savefig(path, format="svg", metadata={"Date": None})

@@ -38,7 +38,8 @@ TEST(Cli, InfoAndOpsPrintJson) {
 }
 
 TEST(Cli, HelpEndsWithAnExample) {
-  for (const char* command : {"info", "ops", "run", "check", "bench", "generate", "demo"}) {
+  for (const char* command :
+       {"info", "ops", "run", "check", "bench", "generate", "layer", "demo"}) {
     const Result result = run(std::string(command) + " --help");
     EXPECT_EQ(result.code, 0);
     EXPECT_NE(result.out.find("Example:\n  k3 " + std::string(command)), std::string::npos);

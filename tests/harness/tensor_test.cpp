@@ -5,6 +5,8 @@
 
 #include <cmath>
 #include <cstring>
+#include <stdexcept>
+#include <vector>
 
 #include "harness/driver.h"
 #include "harness/inputs.h"
@@ -70,6 +72,19 @@ TEST(TensorStorage, StridedViewsKeepTheirGaps) {
   tensor.fill(7.0);
   EXPECT_EQ(copy.get(5), 5.0);
   EXPECT_EQ(copy.view().strides[0], 5);
+}
+
+TEST(TensorStorage, AliasesShareIt) {
+  Tensor tensor = Tensor::dense(DType::kF32, {2, 6});
+  for (std::int64_t i = 0; i < 12; ++i) tensor.set(i, static_cast<double>(i));
+  Tensor columns = tensor.alias({2, 2}, {6, 1}, 3);
+  EXPECT_EQ(columns.values(), (std::vector<double>{3, 4, 9, 10}));
+  EXPECT_EQ(columns.alias({2}, {6}, 1).values(), (std::vector<double>{4, 10}));
+  EXPECT_EQ(columns.alias({3, 2}, {0, 1}).values(), (std::vector<double>{3, 4, 3, 4, 3, 4}));
+  columns.set(3, 0.5);
+  EXPECT_EQ(tensor.get(10), 0.5);
+  EXPECT_EQ(tensor.alias({0, 6}, {6, 1}, 12).numel(), 0);
+  EXPECT_THROW(static_cast<void>(columns.alias({2, 4}, {6, 1})), std::invalid_argument);
 }
 
 TEST(TensorStorage, EmptyTensorsAreDenseViews) {

@@ -133,7 +133,7 @@ Plan make_plan(cublasLtHandle_t handle, const LtProduct& p) {
   };
   layout(plan.b, CUDA_R_16BF, p.K, p.N, leading_dimension(p.N, p.b_stride, p.K));
   layout(plan.a, CUDA_R_16BF, p.K, p.M, leading_dimension(p.M, p.a_stride, p.K));
-  layout(plan.c, CUDA_R_32F, p.N, p.M, p.N);
+  layout(plan.c, p.c_bf16 != nullptr ? CUDA_R_16BF : CUDA_R_32F, p.N, p.M, p.N);
 
   cublasLtMatmulPreference_t preference = nullptr;
   check(lt.create_preference(&preference), "cublasLtMatmulPreferenceCreate");
@@ -158,10 +158,18 @@ Plan make_plan(cublasLtHandle_t handle, const LtProduct& p) {
 }
 
 /// What a plan depends on.
-using PlanKey = std::array<std::int64_t, 8>;
+using PlanKey = std::array<std::int64_t, 9>;
 
 PlanKey key_of(const LtProduct& p, int device) {
-  return {device, p.M, p.N, p.K, p.a_stride, p.b_stride, alignment_of(p.a), alignment_of(p.b)};
+  return {device,
+          p.M,
+          p.N,
+          p.K,
+          p.a_stride,
+          p.b_stride,
+          alignment_of(p.a),
+          alignment_of(p.b),
+          static_cast<std::int64_t>(p.c_bf16 != nullptr)};
 }
 
 /// Guarded by its mutex; never destroyed.
@@ -216,11 +224,12 @@ void cublaslt_multiply(const LtProduct& product, void* workspace, int device, cu
   const Plan& plan = plan_of(product, device);
   const float one = 1.0F;
   const float zero = 0.0F;
+  void* const c = product.c_bf16 != nullptr ? product.c_bf16 : product.c;
   const RelaxedCapture relaxed;
-  check(library().matmul(plan.handle, plan.desc, &one, product.b, plan.b, product.a, plan.a, &zero,
-                         product.c, plan.c, product.c, plan.c, &plan.algo, workspace,
-                         kCublasLtWorkspaceBytes, stream),
-        "cublasLtMatmul");
+  check(
+      library().matmul(plan.handle, plan.desc, &one, product.b, plan.b, product.a, plan.a, &zero, c,
+                       plan.c, c, plan.c, &plan.algo, workspace, kCublasLtWorkspaceBytes, stream),
+      "cublasLtMatmul");
 }
 
 }  // namespace k3::cuda

@@ -11,7 +11,7 @@
 /// algorithm, stays on the host and is kept per device and shape.
 namespace k3::cuda {
 
-/// c = a b^T in row-major order: bf16 operands, fp32 sums and results.
+/// c = a b^T in row-major order: bf16 operands, fp32 sums; results in fp32, or rounded to bf16.
 struct LtProduct {
   std::int64_t M = 0;
   std::int64_t N = 0;
@@ -20,7 +20,8 @@ struct LtProduct {
   std::int64_t a_stride = 0;
   const void* b = nullptr;  ///< [N, K]; rows do not overlap
   std::int64_t b_stride = 0;
-  float* c = nullptr;  ///< [M, N] dense, on 256 bytes
+  float* c = nullptr;      ///< [M, N] dense, on 256 bytes; or else
+  void* c_bf16 = nullptr;  ///< the same in bf16
 };
 
 /// Device memory for the product's own use, on 256 bytes.
