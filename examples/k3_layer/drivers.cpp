@@ -2,11 +2,15 @@
 #include "examples/k3_layer/drivers.h"
 
 #include <algorithm>
+#include <cstdio>
 #include <memory>
+#include <mutex>
+#include <string>
 
 #include "cpu/parallel.h"
 #include "examples/mini_k3/machine.h"
 #include "examples/mini_k3/view.h"
+#include "k3/error.h"
 #include "k3/ops/tiny_gemm.h"
 #if K3_WITH_CUDA
 #include "cuda/common/cublaslt.h"
@@ -38,7 +42,8 @@ void product_by_tiny_gemm(const Call& call, const ExecContext& ctx) {
 }
 
 #if K3_WITH_CUDA
-bool product_by_cublaslt(const Call& call, const ExecContext& ctx) {
+/// Null, or why not.
+const char* product_by_cublaslt(const Call& call, const ExecContext& ctx) {
   const TensorView x = call.tensor("x");
   const TensorView w = call.tensor("w");
   const TensorView out = call.tensor("out");
@@ -53,22 +58,36 @@ bool product_by_cublaslt(const Call& call, const ExecContext& ctx) {
     product.c_bf16 = out.data;
   else
     product.c = static_cast<float*>(out.data);
-  if (cuda::cublaslt_refusal(product, x.device.index) != nullptr) return false;
+  if (out.strides[0] != product.N) return "rows of out are not next to each other";
+  if (const char* why = cuda::cublaslt_refusal(product, x.device.index)) return why;
   cuda::cublaslt_multiply(product, ctx.workspace.data, x.device.index,
                           static_cast<cudaStream_t>(ctx.stream));
-  return true;
+  return nullptr;
 }
 std::size_t product_workspace_size(const Call& call, const ExecContext&) {
   return on_cuda(call.tensor("x")) ? cuda::kCublasLtWorkspaceBytes : 0;
 }
 #else
-bool product_by_cublaslt(const Call&, const ExecContext&) { return false; }
+const char* product_by_cublaslt(const Call&, const ExecContext&) {
+  return "this build has no CUDA";
+}
 std::size_t product_workspace_size(const Call&, const ExecContext&) { return 0; }
 #endif
 
 void run_product(const Call& call, const ExecContext& ctx) {
   if (on_cuda(call.tensor("x"))) {
-    if (!product_by_cublaslt(call, ctx)) product_by_tiny_gemm(call, ctx);
+    const char* const why = product_by_cublaslt(call, ctx);
+    if (why == nullptr) return;
+    // Few rows come here only where cuBLASLt was asked for.
+    if (call.tensor("x").shape[0] <= kTinyGemmMaxRows)
+      throw UnsupportedError(std::string("a dense projection by cuBLASLt: ") + why);
+    static std::once_flag said;
+    std::call_once(said, [&] {
+      std::fprintf(
+          stderr,
+          "k3: no cuBLASLt (%s): products of more than 16 rows by tiny_gemm, 16 at a time\n", why);
+    });
+    product_by_tiny_gemm(call, ctx);
     return;
   }
   static const std::unique_ptr<mini::Machine> machine = mini::make_cpu_machine();

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdio>
 #include <map>
 
 #include "cuda/common/error.h"
@@ -136,7 +137,11 @@ int num_sets(const Ops& ops, const Image& image) {
   const double wanted = std::max(2.0, std::ceil(cold / moved) + 1);
   const double fitting =
       std::max(1.0, 0.8 * free_cuda_bytes() / static_cast<double>(image.bytes()));
-  return static_cast<int>(std::min({wanted, fitting, kMaxSets}));
+  const double sets = std::min({wanted, fitting, kMaxSets});
+  if (sets < wanted)
+    std::fprintf(stderr, "k3: room for %.0f of %.0f sets of tensors: a time is of a warmer L2\n",
+                 std::floor(sets), wanted);
+  return static_cast<int>(sets);
 }
 
 }  // namespace

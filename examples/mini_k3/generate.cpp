@@ -93,6 +93,7 @@ int Sampler::choose(std::span<const float> logits) {
 std::string_view draft_by_lookup(std::string_view text, std::size_t most) {
   constexpr std::size_t kShortest = 4;
   constexpr std::size_t kLongest = kShortest + kMaxStepTokens;
+  if (text.empty()) return {};
   for (std::size_t length = std::min(kLongest, text.size() - 1); length >= kShortest; --length) {
     const std::string_view end = text.substr(text.size() - length);
     const std::size_t found = text.rfind(end, text.size() - length - 1);

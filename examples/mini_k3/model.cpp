@@ -57,6 +57,9 @@ Logits Model::verify(Sequence& text, std::span<const std::int32_t> tokens) {
 }
 
 void Model::commit(Sequence& text, std::int64_t accepted) {
+  if (accepted < 0 ||
+      accepted > std::min<std::int64_t>(kMaxStepTokens, text.capacity - text.length))
+    throw Error(fmt::format("{} accepted tokens are more than a verify step left", accepted));
   kda_commit(rt_, text.kda, static_cast<std::int32_t>(accepted));
   text.length += accepted;
 }
@@ -64,6 +67,8 @@ void Model::commit(Sequence& text, std::int64_t accepted) {
 Logits Model::forward(Sequence& text, Phase phase, std::span<const std::int32_t> tokens,
                       std::int64_t num_logits) {
   const auto T = static_cast<std::int64_t>(tokens.size());
+  if (phase == Phase::kVerify && (T < 1 || T > kMaxStepTokens))
+    throw Error(fmt::format("a verify step takes 1 to {} tokens, not {}", kMaxStepTokens, T));
   if (T > text.capacity - text.length)
     throw Error(fmt::format("a text of {} tokens has no room for {} more", text.length, T));
   const Scratch::Frame frame(rt_.scratch());

@@ -128,6 +128,15 @@ std::vector<Case> tiny_gemm_cases() {
     }
   for (std::int64_t M : {1, 4, 8, 9, 16}) cases.push_back(random_case({M, 896, 7168}, false));
   cases.push_back(random_case({3, 256, 4096}));
+  // More than eight rows at the borders of the plans, and where few columns fit.
+  for (const Sizes& s : {Sizes{10, 176, 7176},
+                         {9, 177, 1064},
+                         {16, 256, 4096},
+                         {10, 351, 7176},
+                         {10, 352, 7176},
+                         {16, 400, 32768},
+                         {16, 780, 16384}})
+    cases.push_back(random_case(s, false));
   cases.push_back(random_case({2, 8, 16384}));
   cases.push_back(random_case({2, 3, 40000}));
   // Every number of rows, both halves of a tile.

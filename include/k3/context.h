@@ -39,8 +39,8 @@ struct ExecContext {
   /// it.
   int threads = 0;
   Workspace workspace{};
-  /// CUDA: launch programmatically dependent on the previous kernel in the stream, where the chip
-  /// allows it.
+  /// CUDA: launch programmatically dependent on the previous kernel, where the chip can. What an op
+  /// calls constant is then read while any earlier kernel may still run: none of them may write it.
   bool pdl = true;
   /// The variant to take, by the name that `k3 ops` prints; null lets the library choose. Goes
   /// before K3_FORCE.

@@ -34,8 +34,14 @@ TEST_P(TinyGemmOn, RowsDoNotKnowEachOther) {
     std::int64_t N;
     std::int64_t K;
   };
-  for (const auto [N, K] :
-       {Size{57, 128}, {57, 256}, {57, 2000}, {57, 7168}, {400, 2000}, {780, 2000}, {780, 8000}}) {
+  for (const auto [N, K] : {Size{57, 128},
+                            {57, 256},
+                            {57, 2000},
+                            {57, 7168},
+                            {256, 2000},
+                            {400, 2000},
+                            {780, 2000},
+                            {780, 8000}}) {
     if (GetParam().variant == "columns" && K > 256) continue;
     const Bundle all = product_of(16, N, K);
     const Tensor whole = run(all);

@@ -33,7 +33,7 @@ namespace k3 {
 /// Strides: unit along the last axis, all others any. No tensor needs more alignment than its
 /// element; on CUDA 16-byte aligned rows run on faster paths. out overlaps no other tensor. Where
 /// write_prefix is set bank is written and overlaps none, either; else prefix may be a row of it.
-/// Takes a workspace on the CPU (attn_res_mix_workspace_size).
+/// On CUDA the weights count as constant (ExecContext::pdl). The CPU takes a workspace.
 struct AttnResMixArgs {
   TensorView bank;                    ///< [T, NB, H] bf16, [T, 0, H] at least; NB >= n, with
                                       ///< write_prefix NB > n

@@ -8,7 +8,8 @@
 /// after the launch. @throws CudaError
 namespace k3::cuda {
 
-/// 16-byte accesses, at most 8 bank rows, fewer than 2^31 tokens: one of the two below.
+/// 16-byte accesses, at most 8 bank rows, 8192 columns, 65535 * 32768 tokens: one of the two
+/// below.
 void attn_res_mix_vec8(const AttnResMixProblem& problem, const Target& target);
 const char* attn_res_mix_vec8_refusal(const AttnResMixProblem& problem, const Target& target);
 

@@ -3,11 +3,11 @@
 
 #include <algorithm>
 #include <array>
-#include <limits>
 
 #include "cuda/attn_res_mix/pieces.cuh"
 #include "cuda/common/cluster.cuh"
 #include "cuda/common/error.h"
+#include "cuda/common/float4.cuh"
 #include "cuda/common/launch.h"
 #include "cuda/common/pdl.cuh"
 #include "cuda/common/prefetch.cuh"
@@ -55,10 +55,6 @@ struct ClusterShared {
   ByteBarrier sums_arrived;
   ByteBarrier squares_arrived;
 };
-
-__device__ inline float4 operator+(float4 a, float4 b) {
-  return {a.x + b.x, a.y + b.y, a.z + b.z, a.w + b.w};
-}
 
 /// The sum over `count` CTAs of what each has sent, `stride` floats apart, in their order.
 __device__ inline float sum_of_ctas(const float* from, int stride, int count) {
@@ -178,7 +174,8 @@ cudaError_t launch_for(const AttnResMixProblem& p, const Target& target) {
 const char* attn_res_mix_vec8_refusal(const AttnResMixProblem& p, const Target&) {
   if (p.num_bank_rows > 8) return "more than 8 bank rows";
   if (p.H > kMaxCluster * kColumns) return "more than 8192 columns";
-  if (p.T > std::numeric_limits<int>::max()) return "2^31 tokens or more";
+  constexpr std::int64_t kMaxTokens = std::int64_t{65535} * 32768;  // of grid_over_requests
+  if (p.T > kMaxTokens) return "more than 65535 * 32768 tokens";
   return unaligned_row(p);
 }
 

@@ -7,7 +7,7 @@
 namespace k3::cuda {
 
 /// Returns once every grid before this one in the stream has finished and its writes are visible.
-/// Nothing those grids may read or write is touched before it: neither loads nor stores.
+/// Nothing those grids may read or write is touched before it, but what an op calls constant, read.
 __device__ inline void pdl_wait() { cudaGridDependencySynchronize(); }
 
 /// Lets the next grid of the stream be scheduled as SMs become free. Says nothing about this grid's

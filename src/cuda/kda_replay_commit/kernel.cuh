@@ -23,7 +23,7 @@
 ///   4. After the last token a piece leaves by a bulk copy as soon as it is done.
 /// Three CTAs fit on an SM by registers and by shared memory: 192 KB of state on its way there. 80
 /// registers a thread hold the rows and a token only because the addresses of the state stand in
-/// shared memory: with a few of them spilled, all layers of one request took 37.8 us, not 33.4.
+/// shared memory (docs/kda_decode.md has what spilling them cost).
 ///
 /// Without kVector the rows come and go by the lanes' own accesses; they still rest in shared
 /// memory between two batches of tokens.

@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "cuda/common/pdl.cuh"
+#include "cuda/common/prefetch.cuh"
 #include "cuda/tiny_gemm/tile.cuh"
 
 /// The variant for short rows: a warp makes the eight columns of a tile by itself, x the 16-row

@@ -6,6 +6,7 @@
 #include "cuda/common/bulk_copy.cuh"
 #include "cuda/common/cluster.cuh"
 #include "cuda/common/pdl.cuh"
+#include "cuda/common/prefetch.cuh"
 #include "cuda/tiny_gemm/tile.cuh"
 
 /// The variant for long rows. The eight CTAs of a cluster make the same columns, each from its own
@@ -17,9 +18,12 @@
 /// 16-row operand, eight rows of x the other one. So a lane's sums are of two neighbouring columns,
 /// and rows of x past the eighth make products of their own, in the same CTA or in others.
 ///
-///   warps 0-6  math, four chunks at a time
-///   warp 7     where w goes to shared memory: loads it, a few pieces of eight rows at a time, so
-///              that x need not queue behind the next launch's w
+///   warps 0-6  math, four chunks at a time; the last one also makes and arms the barriers and,
+///   past
+///              the cluster's sums, stores what the CTA owns
+///   warp 7     where w goes to shared memory, takes both over from warp 6 and loads w, a few
+///   pieces
+///              of eight rows at a time, so that x need not queue behind the next launch's w
 ///   w          one tile: global -> registers. More: global -> shared by bulk copies, a row of the
 ///              part each; rows are 32 bytes more than a multiple of 64 apart, so that no two lanes
 ///              of a chunk meet in a bank
@@ -30,6 +34,10 @@
 ///   full       of each piece, one phase: its rows of w are here
 ///   arrived    one phase: all sums of what this CTA owns are here. Armed before the cluster
 ///              barrier, which every thread passes long before the first sending
+///
+/// In shared memory a lane may read up to three chunks past its warp's part of w: another warp's,
+/// its sums, or what peers send. It meets x = 0 there and its sums are dropped; `received` stands
+/// behind w, so that the reads stay in bounds.
 ///
 /// From pdl_wait on, all launches of a chain wait for each instruction. So addresses are made ahead
 /// of it, and no loop over chunks, tiles or warps has a branch: what does not exist is zero.
@@ -314,7 +322,7 @@ __global__ __launch_bounds__(Traits::kThreads, 2) void tiny_gemm_split_k_kernel(
     for (int i = 1; i < kSplitKWarps; ++i) {
       const bool used = kInRegisters || i < plan.warps;
       const float4 part = job_slots[used ? i * slot_of_warp : 0];
-      if (used) sum = plus(sum, part);
+      if (used) sum = sum + part;
     }
     send(received + (rank * kTiles + tile) * 8 + g, &arrived,
          (job_pair + 2 * tile) % kSplitKCluster, sum);
@@ -329,7 +337,7 @@ __global__ __launch_bounds__(Traits::kThreads, 2) void tiny_gemm_split_k_kernel(
     wait(&arrived);
     float4 sum = received[lane];
 #pragma unroll
-    for (int r = 1; r < kSplitKCluster; ++r) sum = plus(sum, received[r * kTiles * 8 + lane]);
+    for (int r = 1; r < kSplitKCluster; ++r) sum = sum + received[r * kTiles * 8 + lane];
     store_pair(p, m, n, n_end, sum.x, sum.z);
     store_pair(p, m + 1, n, n_end, sum.y, sum.w);
   }

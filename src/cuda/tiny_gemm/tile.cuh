@@ -4,8 +4,9 @@
 #include <cstdint>
 
 #include "core/bf16.h"
+#include "cuda/common/float4.cuh"
 #include "cuda/common/mma.cuh"
-#include "cuda/common/prefetch.cuh"
+#include "cuda/common/packed_bf16.cuh"
 
 /// What the tensor-core variants of tiny_gemm share: sums of m16n8k16, one operand of x and one of
 /// w.
@@ -38,10 +39,6 @@ struct TileSums {
   FragmentC chain[kChains];
 };
 
-__device__ inline float4 plus(float4 a, float4 b) {
-  return {a.x + b.x, a.y + b.y, a.z + b.z, a.w + b.w};
-}
-
 /// The sum of the chains: rows 2t and 2t + 1 of the eight with row g of the 16, then with row g
 /// + 8.
 template <int kChains>
@@ -52,7 +49,7 @@ __device__ float4 total(const TileSums<kChains>& sums) {
   };
   float4 total = values(0);
 #pragma unroll
-  for (int i = 1; i < kChains; ++i) total = plus(total, values(i));
+  for (int i = 1; i < kChains; ++i) total = total + values(i);
   return total;
 }
 

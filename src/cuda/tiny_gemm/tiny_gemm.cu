@@ -42,9 +42,10 @@ unsigned groups_of(int n, int size) { return static_cast<unsigned>((n - 1) / siz
 /// What both tensor-core variants ask.
 const char* tile_refusal(const TinyGemmProblem& p) {
   if (p.K % 8 != 0) return "K is not a multiple of 8";
-  if (!rows_aligned(p.x, DType::kBF16, 16, p.x_stride))
+  // The stride of a single row means nothing.
+  if (!rows_aligned(p.x, DType::kBF16, 16, p.M > 1 ? p.x_stride : 0))
     return "rows of x are not aligned to 16 bytes";
-  if (!rows_aligned(p.w, DType::kBF16, 16, p.w_stride))
+  if (!rows_aligned(p.w, DType::kBF16, 16, p.N > 1 ? p.w_stride : 0))
     return "rows of w are not aligned to 16 bytes";
   return nullptr;
 }
