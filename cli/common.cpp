@@ -93,7 +93,10 @@ void write_text(const std::string& path, const std::string& text) {
   // What is no file (a device, a pipe) is written to; a link stays and its target is replaced.
   const bool in_place = fs::exists(path, error) && !fs::is_regular_file(path, error);
   fs::path target = path;
-  if (fs::is_symlink(path, error)) target = target.parent_path() / fs::read_symlink(path, error);
+  if (fs::is_regular_file(path, error))
+    target = fs::canonical(path, error);
+  else if (!in_place && fs::is_symlink(path, error))
+    target = target.parent_path() / fs::read_symlink(path, error);
   const fs::path written =
       in_place ? target : fs::path(fmt::format("{}.{}.tmp", target.string(), ::getpid()));
   std::ofstream file(written, std::ios::binary);

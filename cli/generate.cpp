@@ -13,6 +13,7 @@
 #include "cli/common.h"
 #include "examples/mini_k3/machine.h"
 #include "harness/device.h"
+#include "io/safetensors.h"
 
 namespace k3::cli {
 namespace {
@@ -50,8 +51,9 @@ int run(const Request& request) {
   mini::Model model(request.model, *machine);
   try {
     const auto figures = mini::generate(model, request.text, [](std::string_view bytes) {
-      std::fwrite(bytes.data(), 1, bytes.size(), stdout);
-      std::fflush(stdout);
+      if (std::fwrite(bytes.data(), 1, bytes.size(), stdout) != bytes.size() ||
+          std::fflush(stdout) != 0)
+        throw io::FileError("standard output: cannot write");
     });
     report(request, figures, *machine);
   } catch (const std::bad_alloc&) {
@@ -87,7 +89,9 @@ Action add_generate(CLI::App& command) {
         return text.find_first_of("nN") == std::string::npos ? "" : "must be a number";
       })
       ->capture_default_str();
-  command.add_option("--seed", request->text.seed, "Of the draws")->capture_default_str();
+  command.add_option("--seed", request->text.seed, "Of the draws")
+      ->check(CLI::Range(std::int64_t{0}, std::numeric_limits<std::int64_t>::max()))
+      ->capture_default_str();
   command
       .add_option("--speculate", request->text.draft_tokens,
                   "Bytes to draft and verify in a step; the text stays the same")

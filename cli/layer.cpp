@@ -4,6 +4,7 @@
 
 #include <fmt/format.h>
 
+#include <limits>
 #include <memory>
 
 #include "cli/bench_report.h"
@@ -184,7 +185,7 @@ Action add_layer(CLI::App& command) {
   const auto request = std::make_shared<LayerRequest>();
   constexpr std::int64_t kMostTokens = 1 << 20;  // what K3 was made for
   command.add_option("--tp", request->tp, "Ranks that share the layers; one of them runs")
-      ->check(CLI::IsMember({1, 4, 8, 16, 32}))
+      ->check(CLI::IsMember({"1", "4", "8", "16", "32"}))
       ->capture_default_str();
   command.add_option("--batch", request->batch, "Requests")
       ->check(CLI::Range(std::int64_t{1}, std::int64_t{65535}))
@@ -209,7 +210,9 @@ Action add_layer(CLI::App& command) {
       ->capture_default_str();
   command.add_option("--threads", request->threads, "CPU threads; all where not given")
       ->check(CLI::Range(1, 1024));
-  command.add_option("--seed", request->seed, "Of weights and inputs")->capture_default_str();
+  command.add_option("--seed", request->seed, "Of weights and inputs")
+      ->check(CLI::Range(std::int64_t{0}, std::numeric_limits<std::int64_t>::max()))
+      ->capture_default_str();
   command.add_option("--json", request->files.json_path, "Write the bill here")->type_name("FILE");
   command.add_option("--plot", request->files.svg_path, "Draw the bill here, as SVG")
       ->type_name("FILE");

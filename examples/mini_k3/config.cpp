@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <sstream>
@@ -65,11 +66,20 @@ constexpr const char* kMlaLayers = "mla_layers";
 class Reader {
  public:
   explicit Reader(const std::string& path) : path_(path) {
+    if (std::filesystem::exists(path) && !std::filesystem::is_regular_file(path))
+      throw io::FileError(path + ": not a regular file");
     std::ifstream file(path);
     std::stringstream text;
     text << file.rdbuf();
     if (!file) throw io::FileError(path + ": cannot read");
-    fields_ = json::parse(text.str(), nullptr, /*allow_exceptions=*/false);
+    // A value of a field is a number or a list of them; to copy or print deeper ones would take as
+    // deep a stack.
+    constexpr int kDeepest = 4;
+    const auto refuse_deep = [&](int depth, json::parse_event_t, json&) {
+      if (depth > kDeepest) throw io::FileError(path + ": lists within lists");
+      return true;
+    };
+    fields_ = json::parse(text.str(), refuse_deep, /*allow_exceptions=*/false);
     if (!fields_.is_object()) throw io::FileError(path + ": not a JSON object");
   }
 
@@ -153,6 +163,10 @@ Config load_config(const std::string& path) {
   config.mla_layers = reader.layers(config.num_hidden_layers);
   if (config.num_experts_per_token > config.num_experts)
     reader.fail("num_experts_per_token", "must be at most num_experts");
+  constexpr int kMostBlocks = 1023;  // rows of a residual bank
+  if ((config.num_hidden_layers - 1) / config.attn_res_block + 1 > kMostBlocks)
+    reader.fail("attn_res_block",
+                fmt::format("must leave at most {} blocks of layers", kMostBlocks));
   return config;
 }
 

@@ -72,6 +72,21 @@ TEST(CliGenerate, WritesPromptAndTextAndNothingElse) {
   EXPECT_NE(figures.out.find("drafted bytes accepted"), std::string::npos) << figures.out;
 }
 
+TEST(CliGenerate, AConfigThatIsNoneIsRefused) {
+  const ChangedModel model;
+  const std::string config = model.path() + "/config.json";
+  model.config(
+      [](json& fields) { fields["attn_res_block"] = 1, fields["num_hidden_layers"] = 1024; });
+  expect_one_line(generate(model.path(), "--prompt x"), "attn_res_block");
+  std::ofstream(config) << "{\"conv\": " << std::string(200000, '[') << std::string(200000, ']')
+                        << "}";
+  expect_one_line(generate(model.path(), "--prompt x"), "lists within lists");
+  fs::remove(config);
+  fs::create_directory(config);
+  expect_one_line(generate(model.path(), "--prompt x"), "not a regular file");
+  expect_one_line(generate(kModel, "--prompt x --seed -1"), "--seed");
+}
+
 TEST(CliGenerate, ASeedRepeats) {
   const auto text = [](const std::string& seed) {
     return run(generate(kModel, "--tokens 60 --temperature 1 --prompt 'And ' --seed " + seed)).out;

@@ -23,6 +23,8 @@ TEST(CliLayer, MistakesGetOneLine) {
   for (const Mistake& mistake : {
            Mistake{"--tp 0", "--tp"},
            {"--tp 5", "{1,4,8,16,32}"},
+           {"--tp ''", "--tp"},
+           {"--seed -1", "--seed"},
            {"--tp -8", "--tp"},
            {"--tp 64", "--tp"},
            {"--batch 0", "--batch"},
