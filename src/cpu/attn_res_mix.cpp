@@ -57,32 +57,16 @@ constexpr hn::RebindToUnsigned<DF> kU32;
 constexpr hn::Repartition<std::uint16_t, DF> kU16;
 
 /// The even and the odd ones of 2 Lanes(kF) consecutive elements.
-struct Pair {
-  V even;
-  V odd;
-};
+using Pair = EvenOdd<DF>;
 
-HWY_INLINE Pair load_pair(const bf16* from) {
-  const auto words =
-      hn::BitCast(kU32, hn::LoadU(kU16, reinterpret_cast<const std::uint16_t*>(from)));
-  return {hn::BitCast(kF, hn::ShiftLeft<16>(words)),
-          hn::BitCast(kF, hn::And(words, hn::Set(kU32, 0xFFFF0000U)))};
-}
-
-/// The bits of a number rounded to bf16, to nearest even, in the high halves; the low ones hold
-/// rest.
-HWY_INLINE hn::Vec<decltype(kU32)> rounded_high_halves(V x) {
-  const auto u = hn::BitCast(kU32, x);
-  const auto odd = hn::And(hn::ShiftRight<16>(u), hn::Set(kU32, 1));
-  return hn::Add(hn::Add(u, hn::Set(kU32, 0x7FFF)), odd);
-}
+HWY_INLINE Pair load_pair(const bf16* from) { return load_even_odd(kF, from); }
 
 /// `kStream`: past the caches, `to` aligned to a vector.
 template <bool kStream = false>
 HWY_INLINE void store_pair(Pair x, bf16* to) {
   auto words = hn::OrAnd(hn::ShiftRight<16>(rounded_high_halves(x.even)),
                          rounded_high_halves(x.odd), hn::Set(kU32, 0xFFFF0000U));
-  // Where one is a NaN, or, for nothing, both are infinite.
+  // Where one is a NaN, or, needlessly, both are infinities of opposite sign.
   if (HWY_UNLIKELY(!hn::AllFalse(kF, hn::IsNaN(hn::Add(x.even, x.odd)))))
     words = hn::Or(bf16_bits(kF, x.even), hn::ShiftLeft<16>(bf16_bits(kF, x.odd)));
   auto* const bits = reinterpret_cast<std::uint16_t*>(to);

@@ -15,6 +15,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "cpu/bf16-inl.h"
 #include "cpu/mla_output_gate.h"
 #include "cpu/row_spans.h"
 
@@ -34,23 +35,6 @@ using FloatVec = hn::Vec<FloatTag>;
 /// hide each other's latency.
 constexpr int kVectors = 4;
 constexpr int kChains = 2 * kVectors;
-
-/// The fp32 values of the even elements of a vector of bf16 (low halves of words), and of the odd.
-HWY_INLINE FloatVec even_values(WordVec pairs) {
-  return hn::BitCast(FloatTag(), hn::ShiftLeft<16>(pairs));
-}
-HWY_INLINE FloatVec odd_values(WordVec pairs) {
-  return hn::BitCast(FloatTag(), hn::And(pairs, hn::Set(WordTag(), 0xFFFF0000)));
-}
-
-/// The bits of x rounded to bf16, to nearest even, in the high halves; the low ones hold rest. For
-/// numbers, and for NaNs that are bf16: rounding leaves those alone.
-HWY_INLINE WordVec rounded_high_halves(FloatVec x) {
-  const WordTag du32;
-  const auto u = hn::BitCast(du32, x);
-  const auto odd = hn::And(hn::ShiftRight<16>(u), hn::Set(du32, 1));
-  return hn::Add(hn::Add(u, hn::Set(du32, 0x7FFF)), odd);
-}
 
 /// chains[i] = sigmoid(g) = 1 / (1 + 2^t), t = -g log2(e), of g = chains[i], a bf16 value in
 /// [-93.5, 64]: close enough that rounding it to bf16 rounds the exact one, for every such g.

@@ -29,7 +29,9 @@ TEST(F16, ValuesAreTheHarnessTensors) {
   for (std::int64_t i = 0; i < 65536; ++i) codes[i] = static_cast<std::uint16_t>(i);
   for (std::int64_t i = 0; i < 65536; ++i) {
     const float value = to_float(f16{static_cast<std::uint16_t>(i)});
-    if (!std::isnan(value)) EXPECT_EQ(value, tensor.get(i)) << i;
+    if (!std::isnan(value)) {
+      EXPECT_EQ(value, tensor.get(i)) << i;
+    }
   }
 }
 

@@ -5,6 +5,7 @@
 #include "cuda/attn_res_mix/attn_res_mix.h"
 #include "cuda/attn_res_mix/pieces.cuh"
 #include "cuda/common/async_copy.cuh"
+#include "cuda/common/bf16_vector.cuh"
 #include "cuda/common/error.h"
 #include "cuda/common/launch.h"
 #include "cuda/common/mbarrier.cuh"
@@ -76,13 +77,13 @@ struct Rows {
   uint4* staged;
   uint4 held[kHeld > 0 ? kHeld : 1][kVectors];
 
-  /// One group of copies a staged row.
+  /// One group of copies a staged row. The L1 is left to the weights.
   __device__ void ask_for(const AttnResMixProblem& p, std::int64_t t) {
 #pragma unroll
     for (int j = 0; j < kHeld; ++j)
 #pragma unroll
       for (int v = 0; v < kVectors; ++v)
-        held[j][v] = load_once(row_of<kRows>(p, t, kStaged + j) + column_of(v));
+        held[j][v] = load_past_l1(row_of<kRows>(p, t, kStaged + j) + column_of(v));
 #pragma unroll
     for (int j = 0; j < kStaged; ++j) {
 #pragma unroll
@@ -91,16 +92,6 @@ struct Rows {
                       row_of<kRows>(p, t, j) + column_of(v), true);
       commit_async_copies();
     }
-  }
-
-  /// Past the L1, which is left to the weights.
-  __device__ static uint4 load_once(const bf16* from) {
-    uint4 x;
-    asm volatile("ld.global.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4];"
-                 : "=r"(x.x), "=r"(x.y), "=r"(x.z), "=r"(x.w)
-                 : "l"(from)
-                 : "memory");
-    return x;
   }
 
   __device__ uint4 at(int j, int v) const {

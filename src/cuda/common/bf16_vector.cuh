@@ -24,6 +24,17 @@ __device__ Bf16Vector<kVec> load_vector(const bf16* from) {
   return *reinterpret_cast<const Bf16Vector<kVec>*>(from);
 }
 
+/// Eight values, past the L1. As no load through the read-only path does, it stays where it stands
+/// among the kernel's waits: ahead of pdl_wait, say, for what no kernel writes.
+__device__ inline uint4 load_past_l1(const bf16* from) {
+  uint4 value;
+  asm volatile("ld.global.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4];"
+               : "=r"(value.x), "=r"(value.y), "=r"(value.z), "=r"(value.w)
+               : "l"(from)
+               : "memory");
+  return value;
+}
+
 template <int kVec>
 __device__ void store_vector(bf16* to, const Bf16Vector<kVec>& vector) {
   *reinterpret_cast<Bf16Vector<kVec>*>(to) = vector;

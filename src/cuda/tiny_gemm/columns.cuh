@@ -3,6 +3,7 @@
 
 #include <cstdint>
 
+#include "cuda/common/bf16_vector.cuh"
 #include "cuda/common/pdl.cuh"
 #include "cuda/common/prefetch.cuh"
 #include "cuda/tiny_gemm/tile.cuh"
@@ -31,17 +32,6 @@ __device__ void multiply_chunk(TileSums<kChains>& sums, int i, const ChunkOfX& x
                w.y);
   multiply_add(sums.chain[(2 * i + 1) % kChains], {{x.above.z, x.below.z, x.above.w, x.below.w}},
                w.z, w.w);
-}
-
-/// A load of what no kernel writes. Unlike one through the read-only path, it stays ahead of
-/// pdl_wait.
-__device__ inline uint4 load_early(const bf16* from) {
-  uint4 value;
-  asm volatile("ld.global.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4];"
-               : "=r"(value.x), "=r"(value.y), "=r"(value.z), "=r"(value.w)
-               : "l"(from)
-               : "memory");
-  return value;
 }
 
 /// A lane's sums of the tile whose first column is n0, which is even, as far as they are below
@@ -74,7 +64,7 @@ __global__ __launch_bounds__(32 * kColumnsWarps) void tiny_gemm_columns_kernel(
 #pragma unroll
   for (int i = 0; i < kChunks; ++i) {
     const int at = i * kChunk + 8 * (lane % 4);
-    if (n < p.N && at < p.K) w[i] = load_early(p.w + n * p.w_stride + at);
+    if (n < p.N && at < p.K) w[i] = load_past_l1(p.w + n * p.w_stride + at);
   }
   // Brings x into the L2, where a previous kernel has mostly left it. Once in the grid: many
   // requests for a line on its way would wait for each other.
